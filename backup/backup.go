@@ -331,9 +331,9 @@ func listBlocks(ctx context.Context, store object.Store, pool format.Pool, limit
 	return all.sorted(), true, nil
 }
 
-// listMarks returns the blocks of a volume that are marked as damaged or missing, sorted.
-func listMarks(ctx context.Context, store object.Store, volume string) (all checksums, err error) {
-	for info, err := range store.List(ctx, format.MarksFolder(volume), false) {
+// listMarks returns the blocks of a pool that are marked as damaged or missing, sorted.
+func listMarks(ctx context.Context, store object.Store, pool format.Pool) (all checksums, err error) {
+	for info, err := range store.List(ctx, pool.Marks(), false) {
 		if err != nil {
 			return nil, err
 		}

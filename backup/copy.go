@@ -70,7 +70,22 @@ func (c *copying) run(ctx context.Context, list []int64) error {
 		_ = c.store.Commit(keep) // the next run goes on behind it
 		return err
 	}
-	return c.store.Commit(ctx)
+	if err := c.store.Commit(ctx); err != nil {
+		return err
+	}
+	return c.unmark(ctx)
+}
+
+// unmark removes the marks of blocks that were written again.
+//
+// Crash window: such a block keeps its mark, and is written once more.
+func (c *copying) unmark(ctx context.Context) error {
+	for _, sum := range c.cured {
+		if err := c.store.Delete(ctx, c.pool.Mark(sum)); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // copier is what one worker owns.

@@ -156,14 +156,11 @@ func (c *creation) run(ctx context.Context) error {
 	if c.present, c.whole, err = listBlocks(ctx, c.store, format.PoolOf(c.Volume), limit); err != nil {
 		return err
 	}
-	if c.marked, err = listMarks(ctx, c.store, c.Volume); err != nil {
+	if c.marked, err = listMarks(ctx, c.store, format.PoolOf(c.Volume)); err != nil {
 		return err
 	}
 	c.readAgain()
 	if err := c.copyBlocks(ctx); err != nil {
-		return err
-	}
-	if err := c.unmark(ctx); err != nil {
 		return err
 	}
 	c.record.Blocks = c.merge()
@@ -280,18 +277,6 @@ func (c *creation) copyBlocks(ctx context.Context) error {
 	c.copied = run.copied
 	c.record.NewBytes, c.record.RewrittenBytes = run.newBytes, run.rewrittenBytes
 	return err
-}
-
-// unmark removes the marks of blocks that were written again.
-//
-// Crash window: such a block keeps its mark, and is written once more.
-func (c *creation) unmark(ctx context.Context) error {
-	for _, sum := range c.copied.cured {
-		if err := c.store.Delete(ctx, format.MarkObject(c.Volume, sum)); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 // merge returns the blocks of the backup: those that were read, and those of the base elsewhere.

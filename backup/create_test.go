@@ -186,7 +186,7 @@ func TestDamagedBlocksAreNotTakenForPresent(t *testing.T) {
 				mustCreate(t, s, two)
 				mustHold(t, s, two)
 				mustHold(t, s, one)
-				if marks := objects(t, s, format.MarksFolder(name)); len(marks) > 0 {
+				if marks := objects(t, s, format.PoolOf(name).Marks()); len(marks) > 0 {
 					t.Errorf("sound blocks are marked: %v", marks)
 				}
 			})
@@ -320,4 +320,54 @@ func TestExpandedVolume(t *testing.T) {
 		}
 		mustHold(t, s, two)
 	})
+}
+
+// TestTwoClustersOnOneStore: two volumes of one name, of clusters that know nothing of each other,
+// are backed up at a time and in turn. Each backup holds what its volume held, and the deletion of
+// one cluster's takes nothing of the other's.
+func TestTwoClustersOnOneStore(t *testing.T) {
+	t.Parallel()
+	for delay := -4 * time.Second; delay <= 4*time.Second; delay += 1300 * time.Millisecond {
+		synctest.Test(t, func(t *testing.T) {
+			s, r := &objecttest.Memory{Before: func(string, string) error {
+				<-time.After(300 * time.Millisecond)
+				return nil
+			}}, draw(61)
+			here, there := empty(6).next("here", r, 1, 0, 1, 2), empty(8).next("there", r, 2, 0, 5, 6)
+			copy(there.content[block:2*block], here.content[:block]) // a block that both have
+			there.written = append(there.written, 1)
+			ended := make(chan error, 2)
+			for _, c := range []struct {
+				snap  *snapshot
+				delay time.Duration
+			}{{here, delay}, {there, -delay}} {
+				go func() {
+					<-time.After(max(0, c.delay))
+					_, err := create(t.Context(), s, c.snap)
+					ended <- err
+				}()
+			}
+			for range 2 {
+				if err := <-ended; err != nil {
+					t.Fatalf("delay %v: %v", delay, err)
+				}
+			}
+			s.Before = nil
+			later, laterThere := here.next("later", r, 3, 3), there.next("later-there", r, 4, 7)
+			for _, snap := range []*snapshot{later, laterThere} { // the last backup is the other cluster's
+				mustCreate(t, s, snap)
+			}
+			for _, snap := range []*snapshot{here, there, later, laterThere} {
+				mustHold(t, s, snap)
+			}
+			for _, snap := range []*snapshot{there, laterThere} {
+				if _, err := backup.Delete(t.Context(), s, name, "b-"+snap.name); err != nil {
+					t.Fatal(err)
+				}
+			}
+			mustHold(t, s, here)
+			mustHold(t, s, later)
+			mustCollect(t, s)
+		})
+	}
 }

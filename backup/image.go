@@ -96,8 +96,8 @@ func imageForm(keys encryption.Keys, i *format.Image) (format.Form, error) {
 
 // CreateImage backs up a backing image, and returns the record when it is complete in the store.
 // If a run crashed, or was ended, the next one goes on: blocks that are in the store are not sent
-// again. It returns ErrExists if the store has a backup of another image of that name, otherwise
-// errors as Create.
+// again. Of a backup that is complete it writes again what VerifyImage has marked. It returns
+// ErrExists if the store has a backup of another image of that name, otherwise errors as Create.
 func CreateImage(ctx context.Context, store object.Store, source Source, o ImageCreateOptions) (*format.Image, error) {
 	encrypted := false
 	if o.Compression, encrypted = o.Compression.CutEncrypted(); o.Compression == "" {
@@ -141,8 +141,7 @@ func createImage(ctx context.Context, store object.Store, source Source, o Image
 			return nil, fmt.Errorf("the store has one of another image of this name, with checksum %s: delete that, or "+
 				"choose another name: %w", earlier.Checksum, ErrExists)
 		}
-		_, err := imageForm(o.Keys, earlier) // what cannot be restored is no backup
-		return earlier, err
+		return earlier, mendImage(ctx, store, source, earlier, o)
 	case err != nil && !errors.Is(err, ErrNotFound):
 		return nil, err
 	}
@@ -164,14 +163,45 @@ func createImage(ctx context.Context, store object.Store, source Source, o Image
 	if err != nil {
 		return nil, err
 	}
-	run := &copying{store: store, source: source, pool: format.ImagePool, form: form, workers: o.Workers,
-		blockBytes: format.ImageBlockBytes, present: present, progress: o.Progress}
+	marked, err := listMarks(ctx, store, format.ImagePool)
+	if err != nil {
+		return nil, err
+	}
+	run := imageCopying(store, source, form, o)
+	run.present, run.marked = present, marked
 	if err := run.run(ctx, read.list()); err != nil {
 		return nil, err
 	}
 	record.Blocks = byOffset(run.blocks)
 	record.Completed = format.Time{Time: time.Now()}
 	return record, storeImage(ctx, store, record, form.Key)
+}
+
+func imageCopying(store object.Store, source Source, form format.Form, o ImageCreateOptions) *copying {
+	return &copying{store: store, source: source, pool: format.ImagePool, form: form, workers: o.Workers,
+		blockBytes: format.ImageBlockBytes, progress: o.Progress}
+}
+
+// mendImage writes those blocks of a complete backup again that a verification has marked. The
+// others are not read. What cannot be restored for want of a key is no backup.
+func mendImage(ctx context.Context, store object.Store, source Source, i *format.Image, o ImageCreateOptions) error {
+	form, err := imageForm(o.Keys, i)
+	if err != nil {
+		return err
+	}
+	marked, err := listMarks(ctx, store, format.ImagePool)
+	if err != nil || len(marked) == 0 {
+		return err
+	}
+	var read []int64
+	for _, at := range i.Blocks {
+		if marked.has(at.Checksum) {
+			read = append(read, at.Offset/format.ImageBlockBytes)
+		}
+	}
+	run := imageCopying(store, source, form, o)
+	run.marked = marked
+	return run.run(ctx, read)
 }
 
 // ImageRestoreOptions say which backup of a backing image is restored, and how.
@@ -252,7 +282,19 @@ func DeleteImage(ctx context.Context, store object.Store, image string) (*Delete
 }
 
 func deleteImage(ctx context.Context, store object.Store, image string) (*Deleted, error) {
-	all := &records{kind: "backing image", pool: format.ImagePool, store: store,
+	all := imagesOf(store)
+	return removeRecord(ctx, store, format.ImageRecord(image), func() (*Deleted, error) {
+		found, err := all.take(ctx)
+		if err != nil {
+			return nil, err
+		}
+		return all.clear(ctx, found)
+	})
+}
+
+// imagesOf returns the records of all backing images.
+func imagesOf(store object.Store) *records {
+	return &records{kind: "backing image", pool: format.ImagePool, store: store,
 		names: func(ctx context.Context) ([]string, error) { return Images(ctx, store) },
 		load: func(ctx context.Context, name string) ([]format.Block, bool, error) {
 			i, err := LoadImage(ctx, store, name)
@@ -261,11 +303,47 @@ func deleteImage(ctx context.Context, store object.Store, image string) (*Delete
 			}
 			return i.Blocks, !i.InProgress(), nil
 		}}
-	return removeRecord(ctx, store, format.ImageRecord(image), func() (*Deleted, error) {
-		found, err := all.take(ctx)
-		if err != nil {
-			return nil, err
+}
+
+// VerifyImage reads the record and every block of a backing image's backup, as Verify does, and
+// returns what is wrong with them, with all images that it hurts. It returns ErrInProgress if the
+// backup is not complete. What it marks CreateImage writes again, of the same image or of another
+// one that has the block.
+func VerifyImage(ctx context.Context, store object.Store, image string, o VerifyOptions) (*Verified, error) {
+	if err := checkImage(image); err != nil {
+		return nil, err
+	}
+	of := verifiable{pool: format.ImagePool, locks: format.ImageLocks, records: imagesOf(store),
+		key: func(k encryption.Key) *encryption.Volume { return format.ImageKey(&k) },
+		listing: func(ctx context.Context, v *verification) (checksums, error) {
+			return v.image(ctx, image)
+		}}
+	v, err := verify(ctx, store, of, o)
+	if err != nil {
+		return nil, fmt.Errorf("verifying backing image %s in %s: %w", image, store, err)
+	}
+	return v, nil
+}
+
+// image reads the record of a backing image's backup.
+func (v *verification) image(ctx context.Context, image string) (listed checksums, err error) {
+	i, err := LoadImage(ctx, v.store, image)
+	if err == nil {
+		if i.InProgress() {
+			return nil, ErrInProgress
 		}
-		return all.clear(ctx, found)
-	})
+		_, err = imageForm(v.Keys, i)
+	}
+	if errors.Is(err, format.ErrCorrupt) {
+		v.badRecord(format.ImageRecord(image), err, []string{image})
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	v.method, v.result.Backups = i.Compression, []string{image}
+	for _, at := range i.Blocks {
+		listed = append(listed, at.Checksum)
+	}
+	return listed.sorted(), nil
 }

@@ -9,7 +9,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"os/exec"
 	"path"
 	"path/filepath"
 	"regexp"
@@ -27,6 +26,7 @@ import (
 	"ankole.storage/backup/object"
 	"ankole.storage/backup/object/directory"
 	"ankole.storage/backup/object/objecttest"
+	"ankole.storage/test/archive"
 )
 
 // page restores a backup by what the description of the layout says, with nothing of package
@@ -205,10 +205,7 @@ func TestWhatIsWrittenIsOfTheLayout(t *testing.T) {
 func fixture(t *testing.T) object.Store {
 	t.Helper()
 	dir := t.TempDir()
-	cmd := exec.Command("tar", "-xzSf", "../dataplane/chain/testdata/longhorn-v1.tgz", "-C", dir, "./backupstore")
-	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Fatalf("%v: %s", err, out)
-	}
+	archive.Unpack(t, "../dataplane/chain/testdata/longhorn-v1.tgz", dir, "./backupstore")
 	s, err := directory.Open(filepath.Join(dir, "backupstore"), "vfs://"+dir)
 	if err != nil {
 		t.Fatal(err)

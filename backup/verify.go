@@ -29,14 +29,13 @@ const (
 
 // Fault is something that is wrong in a store.
 type Fault struct {
-	Kind   FaultKind
-	Volume string
+	Kind FaultKind
 	// Object is the name of the object.
 	Object string
 	// Checksum is that of the block; zero for records.
 	Checksum format.Checksum
-	// Backups are those that cannot be restored whole because of it, sorted. None for a block that no
-	// backup lists.
+	// Backups are those that cannot be restored whole because of it, sorted: of the volume, or of
+	// backing images, by their names. None for a block that no backup lists.
 	Backups []string
 	// Err says what was found.
 	Err error
@@ -83,17 +82,35 @@ const (
 	listShare = 10
 )
 
-// verification is that of one volume.
+// verifiable is what is verified: what a store has of a volume, or the backup of a backing image.
+type verifiable struct {
+	// pool has its blocks, locks are of this volume.
+	pool  format.Pool
+	locks string
+	// whole: all blocks of the pool are verified; else those that are listed.
+	whole bool
+	// records are all that may list a block of the pool.
+	records *records
+	// key derives the key of a block.
+	key func(k encryption.Key) *encryption.Volume
+	// listing reads the records that are verified, and returns the blocks that they list. It notes
+	// what is wrong with them.
+	listing func(ctx context.Context, v *verification) (listed checksums, err error)
+}
+
+// verification is that of one verifiable.
 type verification struct {
 	VerifyOptions
+	verifiable
 	store   object.Store
-	volume  string
 	limiter *rate.Limiter
-	method  format.Compression
-	// sizes are those that blocks of the volume may have, the largest first.
+	method  format.Compression // a hint; the first bytes of a block tell
+	// sizes are those that blocks may have, the largest first.
 	sizes []int64
-	// keys are those of the volume.
+	// keys are those of blocks.
 	keys map[encryption.ID]*encryption.Volume
+	// nothing is the error if nothing is found that could be verified.
+	nothing error
 	// marked are the blocks that were marked at the beginning, unlisted those that no backup lists.
 	marked, unlisted checksums
 	// todo are the blocks of this part and of later ones; until is when this part ends, zero for
@@ -119,18 +136,33 @@ func Verify(ctx context.Context, store object.Store, volume string, o VerifyOpti
 	if err := checkNames(volume); err != nil {
 		return nil, err
 	}
+	var newest *format.Backup
+	of := verifiable{pool: format.PoolOf(volume), locks: volume, whole: true, records: newestOf(store, volume, &newest),
+		key: func(k encryption.Key) *encryption.Volume { return k.ForVolume(volume) },
+		listing: func(ctx context.Context, v *verification) (checksums, error) {
+			return v.backupsOf(ctx, volume)
+		}}
+	v, err := verify(ctx, store, of, o)
+	if err != nil {
+		return nil, fmt.Errorf("verifying volume %s in %s: %w", volume, store, err)
+	}
+	return v, nil
+}
+
+func verify(ctx context.Context, store object.Store, of verifiable, o VerifyOptions) (*Verified, error) {
 	limit := rate.Inf
 	if o.BytesPerSecond > 0 {
 		limit = rate.Limit(o.BytesPerSecond)
 	}
-	v := &verification{VerifyOptions: o, store: store, volume: volume, limiter: rate.NewLimiter(limit, burstBytes),
+	v := &verification{VerifyOptions: o, verifiable: of, store: store, limiter: rate.NewLimiter(limit, burstBytes),
+		method: format.CompressionLZ4, sizes: []int64{format.DefaultBlockBytes},
 		keys: map[encryption.ID]*encryption.Volume{}}
 	v.limiter.ReserveN(time.Now(), burstBytes) // the rate holds from the first byte on
 	for _, k := range o.Keys.All() {
-		v.keys[k.ID()] = k.ForVolume(volume)
+		v.keys[k.ID()] = of.key(k)
 	}
 	if err := v.run(ctx); err != nil {
-		return nil, fmt.Errorf("verifying volume %s in %s: %w", volume, store, err)
+		return nil, err
 	}
 	return &v.result, nil
 }
@@ -168,23 +200,26 @@ func (v *verification) run(ctx context.Context) error {
 
 // list reads what there is: records, and names of blocks.
 func (v *verification) list(ctx context.Context) error {
-	listed, err := v.records(ctx)
+	listed, err := v.listing(ctx, v)
 	if err != nil {
 		return err
 	}
-	present, _, err := listBlocks(ctx, v.store, format.PoolOf(v.volume), 0)
-	if err != nil {
+	if v.marked, err = listMarks(ctx, v.store, v.pool); err != nil {
 		return err
 	}
-	if v.marked, err = listMarks(ctx, v.store, v.volume); err != nil {
-		return err
-	}
-	v.unlisted = slices.DeleteFunc(slices.Clone(present), listed.has)
-	all := append(listed, present...).sorted()
-	if len(all) == 0 && len(v.result.Backups) == 0 && len(v.result.Faults) == 0 {
-		if _, err := LoadVolume(ctx, v.store, v.volume); err != nil {
+	all := listed
+	if v.whole {
+		present, _, err := listBlocks(ctx, v.store, v.pool, 0)
+		if err != nil {
 			return err
 		}
+		v.unlisted = slices.DeleteFunc(slices.Clone(present), listed.has)
+		all = append(listed, present...).sorted()
+	} else {
+		v.marked = slices.DeleteFunc(v.marked, func(c format.Checksum) bool { return !listed.has(c) })
+	}
+	if len(all) == 0 && len(v.result.Backups) == 0 && len(v.result.Faults) == 0 && v.nothing != nil {
+		return v.nothing
 	}
 	first := 0
 	if v.After != (format.Checksum{}) {
@@ -197,28 +232,26 @@ func (v *verification) list(ctx context.Context) error {
 	return nil
 }
 
-// records reads the records of the volume, and returns the blocks that backups list. What is wrong
-// with records is told by the first part.
-func (v *verification) records(ctx context.Context) (listed checksums, err error) {
-	volume, wrong := LoadVolume(ctx, v.store, v.volume)
+// backupsOf reads the records of a volume. What is wrong with records is told by the first part.
+func (v *verification) backupsOf(ctx context.Context, volume string) (listed checksums, err error) {
+	of, wrong := LoadVolume(ctx, v.store, volume)
 	switch {
 	case wrong == nil:
-		v.method = volume.Compression
-	case errors.Is(wrong, format.ErrCorrupt), errors.Is(wrong, ErrNotFound):
-		v.method = format.CompressionLZ4 // a hint; the first bytes of a block tell
-	default:
+		v.method = of.Compression
+	case errors.Is(wrong, ErrNotFound):
+		v.nothing = wrong
+	case !errors.Is(wrong, format.ErrCorrupt):
 		return nil, wrong
 	}
-	names, err := Backups(ctx, v.store, v.volume)
+	names, err := v.records.names(ctx)
 	if err != nil {
 		return nil, err
 	}
 	if wrong != nil && (errors.Is(wrong, format.ErrCorrupt) || len(names) > 0) {
-		v.badRecord(format.VolumeRecord(v.volume), wrong, names)
+		v.badRecord(format.VolumeRecord(volume), wrong, names)
 	}
-	v.sizes = []int64{format.DefaultBlockBytes}
 	for _, name := range names {
-		b, err := LoadBackup(ctx, v.store, v.volume, name)
+		b, err := LoadBackup(ctx, v.store, volume, name)
 		if err == nil && !b.InProgress() {
 			_, err = formOf(v.Keys, b)
 		}
@@ -231,7 +264,7 @@ func (v *verification) records(ctx context.Context) (listed checksums, err error
 			}
 			listed = listed.sorted() // backups share most of their blocks
 		case errors.Is(err, format.ErrCorrupt):
-			v.badRecord(format.BackupRecord(v.volume, name), err, []string{name})
+			v.badRecord(format.BackupRecord(volume, name), err, []string{name})
 		case err != nil && !errors.Is(err, ErrNotFound):
 			return nil, err
 		}
@@ -244,8 +277,8 @@ func (v *verification) records(ctx context.Context) (listed checksums, err error
 
 func (v *verification) badRecord(object string, err error, backups []string) {
 	if v.After == (format.Checksum{}) {
-		v.result.Faults = append(v.result.Faults, Fault{Kind: FaultRecord, Volume: v.volume, Object: object,
-			Backups: backups, Err: err})
+		v.result.Faults = append(v.result.Faults, Fault{Kind: FaultRecord, Object: object, Backups: backups,
+			Err: err})
 	}
 }
 
@@ -264,7 +297,7 @@ func (v *verification) over(i int) bool {
 // read reads a block, and returns what is wrong with it: kind is "" if nothing is. An error is one
 // of the store.
 func (v *verification) read(ctx context.Context, w *copier, sum format.Checksum) (kind FaultKind, why, err error) {
-	data, err := v.store.Get(ctx, format.BlockObject(v.volume, sum), w.stored[:0], int64(cap(w.stored)))
+	data, err := v.store.Get(ctx, v.pool.Object(sum), w.stored[:0], int64(cap(w.stored)))
 	if err == nil {
 		// All keys that backups name are there: where one is missing no backup lists the block, or its
 		// header is damaged.
@@ -303,8 +336,8 @@ func (v *verification) block(ctx context.Context, w *copier, sum format.Checksum
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if kind != "" {
-		v.result.Faults = append(v.result.Faults, Fault{Kind: kind, Volume: v.volume,
-			Object: format.BlockObject(v.volume, sum), Checksum: sum, Err: why})
+		v.result.Faults = append(v.result.Faults, Fault{Kind: kind, Object: v.pool.Object(sum), Checksum: sum,
+			Err: why})
 	}
 	if v.result.Blocks++; v.Progress != nil {
 		v.Progress(before+v.result.Blocks, v.result.Total)
@@ -339,7 +372,7 @@ func (v *verification) settle(ctx context.Context) error {
 	if len(v.result.Faults) == 0 && len(v.marked) == 0 {
 		return nil
 	}
-	l, err := lock.Acquire(ctx, v.store, v.volume, format.LockShared)
+	l, err := lock.Acquire(ctx, v.store, v.locks, format.LockShared)
 	if err != nil {
 		return err
 	}
@@ -353,7 +386,7 @@ func (v *verification) settle(ctx context.Context) error {
 // hurt finds the backups that are there now and that faults hurt. What hurts none and is not there
 // any more was deleted with its backups.
 func (v *verification) hurt(ctx context.Context) error {
-	names, err := Backups(ctx, v.store, v.volume)
+	names, err := v.records.names(ctx)
 	if err != nil {
 		return err
 	}
@@ -368,13 +401,13 @@ func (v *verification) hurt(ctx context.Context) error {
 		if len(at) == 0 {
 			break
 		}
-		b, err := LoadBackup(ctx, v.store, v.volume, name)
+		listed, _, err := v.records.load(ctx, name)
 		if errors.Is(err, format.ErrCorrupt) || errors.Is(err, ErrNotFound) {
 			continue
 		} else if err != nil {
 			return err
 		}
-		for _, block := range b.Blocks {
+		for _, block := range listed {
 			i, bad := at[block.Checksum]
 			if bad && !slices.Contains(faults[i].Backups, name) {
 				faults[i].Backups = append(faults[i].Backups, name)
@@ -409,14 +442,14 @@ func (v *verification) mark(ctx context.Context) error {
 	}
 	bad = bad.sorted()
 	for _, c := range bad {
-		if err := v.store.Put(ctx, format.MarkObject(v.volume, c), []byte("damaged or missing\n")); err != nil {
+		if err := v.store.Put(ctx, v.pool.Mark(c), []byte("damaged or missing\n")); err != nil {
 			return err
 		}
 	}
 	for _, c := range v.marked {
 		here := compare(c, v.After) > 0 && (v.result.Next == (format.Checksum{}) || compare(c, v.result.Next) <= 0)
 		if here && !bad.has(c) {
-			if err := v.store.Delete(ctx, format.MarkObject(v.volume, c)); err != nil {
+			if err := v.store.Delete(ctx, v.pool.Mark(c)); err != nil {
 				return err
 			}
 		}

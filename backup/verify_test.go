@@ -79,7 +79,7 @@ func TestVerifyFindsPlantedFaults(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, f := range v.Faults {
-			if got := fmt.Sprintf("%s %v", f.Kind, f.Backups); got != want[f.Object] || f.Volume != name || f.Err == nil {
+			if got := fmt.Sprintf("%s %v", f.Kind, f.Backups); got != want[f.Object] || f.Err == nil {
 				t.Errorf("%s: %s, want %q", f.Object, got, want[f.Object])
 			}
 			delete(want, f.Object)
@@ -110,14 +110,14 @@ func mustVerify(t *testing.T, s object.Store) (faults []backup.Fault) {
 // volume holds no more stays marked.
 func mended(t *testing.T, s *objecttest.Memory, last *snapshot) {
 	t.Helper()
-	if marks := objects(t, s, format.MarksFolder(name)); len(marks) != 18 {
+	if marks := objects(t, s, format.PoolOf(name).Marks()); len(marks) != 18 {
 		t.Errorf("%d blocks are marked, of 18 that backups list", len(marks))
 	}
 	four := last.next("four", draw(51), 4, 31)
 	mustCreate(t, s, four)
 	mustHold(t, s, four)
 	mustHold(t, s, last)
-	if marks := objects(t, s, format.MarksFolder(name)); len(marks) != 4 {
+	if marks := objects(t, s, format.PoolOf(name).Marks()); len(marks) != 4 {
 		t.Errorf("%d blocks are marked, of 4 that the volume holds no more", len(marks))
 	}
 	for _, f := range mustVerify(t, s) {
@@ -163,7 +163,7 @@ func TestVerifyInParts(t *testing.T) {
 		}
 		// Some marks are of an earlier verification: of a sound block, and of one that is no more.
 		for _, sum := range []format.Checksum{b.Blocks[3].Checksum, format.Sum([]byte("gone"))} {
-			if err := s.Put(t.Context(), format.MarkObject(name, sum), []byte("x")); err != nil {
+			if err := s.Put(t.Context(), format.PoolOf(name).Mark(sum), []byte("x")); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -188,7 +188,7 @@ func TestVerifyInParts(t *testing.T) {
 		if len(want) > 0 || parts < 3 || blocks != 12 {
 			t.Errorf("%d parts, %d blocks, not found: %v", parts, blocks, want)
 		}
-		if marks := objects(t, s, format.MarksFolder(name)); len(marks) != 3 {
+		if marks := objects(t, s, format.PoolOf(name).Marks()); len(marks) != 3 {
 			t.Errorf("marks: %v", marks)
 		}
 	})

@@ -19,6 +19,9 @@ import (
 
 type backupRow = resource.Backup
 
+// backupApp has the commands about backups, their targets, and volumes that follow them.
+type backupApp struct{ *app }
+
 func backupKind(now func() time.Time) output.Kind[backupRow] {
 	return output.Kind[backupRow]{
 		Name: "backup", Id: func(b backupRow) string { return b.Name },
@@ -48,13 +51,13 @@ func backupNote(b backupRow) string {
 	return b.Messages["error"] + b.Messages["info"]
 }
 
-func (a *app) backupCommands() *cobra.Command {
+func (a backupApp) backupCommands() *cobra.Command {
 	c := &cobra.Command{Use: "backup", Aliases: []string{"backups"},
 		Short: "Back up snapshots of volumes, and restore volumes from backups"}
 	one := func(ctx context.Context, api *client.Client, name string) (*backupRow, error) {
 		return api.Backup(ctx, name)
 	}
-	get := getting(a, backupKind(a.now), "Show backups", "the backup's name", nobody, one)
+	get := getting(a.app, backupKind(a.now), "Show backups", "the backup's name", nobody, one)
 	get.Aliases = []string{"describe"}
 	remove := &cobra.Command{Use: "delete NAME…", Short: "Delete backups, in the store too",
 		Args: usage.AtLeast(1, "the backup's name")}
@@ -88,14 +91,15 @@ const backupTimeout = 24 * time.Hour
 // backupEvery is how often a backup under way is looked at.
 const backupEvery = 500 * time.Millisecond
 
-func (a *app) backupCreate() *cobra.Command {
+func (a backupApp) backupCreate() *cobra.Command {
 	var in resource.SnapshotInput
 	var labels []string
 	var w waiting
 	c := &cobra.Command{Use: "create VOLUME SNAPSHOT", Short: "Back a snapshot up to the volume's backup target",
 		Long: "Back a snapshot up to the volume's backup target, and wait until it is there. It goes on when this command\n" +
 			"is interrupted: ankole backup list VOLUME shows how far it is.",
-		Args: usage.Exactly("the volume's name", "the snapshot's name"), ValidArgsFunction: a.completeSnapshots(2),
+		Args:              usage.Exactly("the volume's name", "the snapshot's name"),
+		ValidArgsFunction: snapshotApp(a).completeSnapshots(2),
 		RunE: func(cmd *cobra.Command, args []string) (err error) {
 			if in.Labels, err = parsePairs("label", labels); err != nil {
 				return err
@@ -131,7 +135,7 @@ func (a *app) backupCreate() *cobra.Command {
 
 // awaitBackup waits until a backup of a snapshot that was not there before is complete, and returns
 // its name.
-func (a *app) awaitBackup(ctx context.Context, api *client.Client, volume, snapshot string, before []backupRow,
+func (a backupApp) awaitBackup(ctx context.Context, api *client.Client, volume, snapshot string, before []backupRow,
 	timeout time.Duration) (name string, err error) {
 	line := output.NewLine(a.err, a.terminal)
 	defer line.Stop()
@@ -170,7 +174,7 @@ func newBackup(all, before []backupRow, snapshot string) string {
 	return ""
 }
 
-func (a *app) backupList() *cobra.Command {
+func (a backupApp) backupList() *cobra.Command {
 	c := &cobra.Command{Use: "list VOLUME", Aliases: []string{"ls"},
 		Short: "List the backups of a volume, which need not be there any more",
 		Args:  usage.Exactly("the volume's name"), ValidArgsFunction: a.completeNames(1, volumeNames)}
@@ -184,13 +188,13 @@ func (a *app) backupList() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		return showSelected(a, backupKind(a.now), all, s)
+		return showSelected(a.app, backupKind(a.now), all, s)
 	}
 	a.addOutput(c)
 	return c
 }
 
-func (a *app) backupRestore() *cobra.Command {
+func (a backupApp) backupRestore() *cobra.Command {
 	spec, damaged := client.VolumeSpec{}, false
 	var w waiting
 	c := &cobra.Command{Use: "restore BACKUP VOLUME", Short: "Make a new volume of a backup",
@@ -229,8 +233,8 @@ func (a *app) backupRestore() *cobra.Command {
 }
 
 // orderFrom orders a volume that is made of a backup, as spec says.
-func (a *app) orderFrom(ctx context.Context, backup, volume string, spec client.VolumeSpec) (*client.Client, *backupRow,
-	error) {
+func (a backupApp) orderFrom(ctx context.Context, backup, volume string, spec client.VolumeSpec) (
+	*client.Client, *backupRow, error) {
 	api, err := a.client()
 	if err != nil {
 		return nil, nil, err
@@ -258,10 +262,10 @@ var targetKind = output.Kind[targetRow]{
 	},
 }
 
-func (a *app) backupTargetCommands() *cobra.Command {
+func (a backupApp) backupTargetCommands() *cobra.Command {
 	c := &cobra.Command{Use: "backup-target", Aliases: []string{"backup-targets"},
 		Short: "Say where backups are kept, and look there"}
-	c.AddCommand(listing(a, targetKind, "List backup targets",
+	c.AddCommand(listing(a.app, targetKind, "List backup targets",
 		func(ctx context.Context, api *client.Client) ([]targetRow, error) { return api.BackupTargets(ctx) }),
 		a.targetSet(), a.targetSync())
 	return c
@@ -272,7 +276,7 @@ func targetNames(ctx context.Context, c *client.Client) ([]string, error) {
 	return namesOf(all, func(t targetRow) string { return t.Name }), err
 }
 
-func (a *app) targetSet() *cobra.Command {
+func (a backupApp) targetSet() *cobra.Command {
 	var in targetRow
 	interval := 0
 	c := &cobra.Command{Use: "set NAME", Short: "Say where a backup target is; without --url it is turned off",
@@ -297,7 +301,7 @@ func (a *app) targetSet() *cobra.Command {
 	return c
 }
 
-func (a *app) targetSync() *cobra.Command {
+func (a backupApp) targetSync() *cobra.Command {
 	return &cobra.Command{Use: "sync NAME", Short: "Look at what a backup target has now",
 		Args: usage.Exactly("the backup target's name"), ValidArgsFunction: a.completeNames(1, targetNames),
 		RunE: func(cmd *cobra.Command, args []string) error {

@@ -18,24 +18,28 @@ import (
 	"ankole.storage/rest/resource"
 )
 
-// faultRow is an object of a store that is damaged or missing.
+// faultRow is an object of a store that is damaged or missing; of a volume or of a backing image.
 type faultRow struct {
-	Volume string `json:"volume"`
+	Volume string `json:"volume,omitempty"`
+	Image  string `json:"backingImage,omitempty"`
 	Target string `json:"target"`
 	resource.BackupFault
 }
 
-var faultKind = output.Kind[faultRow]{
-	Name: "fault", Id: func(f faultRow) string { return path.Base(f.Object) }, None: "no faults",
-	Columns: []output.Column[faultRow]{
-		{Header: "VOLUME", Value: func(f faultRow) string { return f.Volume }},
-		{Header: "KIND", Value: func(f faultRow) string { return f.Kind }},
-		{Header: "OBJECT", Value: func(f faultRow) string { return path.Base(f.Object) }},
-		{Header: "BACKUPS HURT", Value: hurtText},
-		{Header: "TARGET", Wide: true, Value: func(f faultRow) string { return f.Target }},
-		{Header: "PATH", Wide: true, Value: func(f faultRow) string { return f.Object }},
-		{Header: "NOTE", Wide: true, Value: func(f faultRow) string { return f.Message }},
-	},
+// faultKind shows faults, of volumes or of images as the first header says.
+func faultKind(whose, hurt string) output.Kind[faultRow] {
+	return output.Kind[faultRow]{
+		Name: "fault", Id: func(f faultRow) string { return path.Base(f.Object) }, None: "no faults",
+		Columns: []output.Column[faultRow]{
+			{Header: whose, Value: func(f faultRow) string { return f.Volume + f.Image }},
+			{Header: "KIND", Value: func(f faultRow) string { return f.Kind }},
+			{Header: "OBJECT", Value: func(f faultRow) string { return path.Base(f.Object) }},
+			{Header: hurt, Value: hurtText},
+			{Header: "TARGET", Wide: true, Value: func(f faultRow) string { return f.Target }},
+			{Header: "PATH", Wide: true, Value: func(f faultRow) string { return f.Object }},
+			{Header: "NOTE", Wide: true, Value: func(f faultRow) string { return f.Message }},
+		},
+	}
 }
 
 func hurtText(f faultRow) string {
@@ -48,12 +52,29 @@ func hurtText(f faultRow) string {
 
 // verifying is what is to be verified: backup volumes, and of them one backup or all ("").
 type verifying struct {
-	volumes   []resource.BackupVolume
-	backup    string
-	bandwidth int64
+	volumes []resource.BackupVolume
+	backup  string
 }
 
-func (a *app) backupVerify() *cobra.Command {
+// subjects are what verifications are ordered of.
+func (v verifying) subjects(api *client.Client) (all []verified) {
+	for _, b := range v.volumes {
+		all = append(all, verified{name: b.Name, of: "volume " + b.VolumeName, target: b.BackupTargetName,
+			order: api.VerifyBackups, read: api.BackupVerification})
+	}
+	return all
+}
+
+// verified is what is verified, by the name of the object that stands for it: all backups of a
+// volume, or that of a backing image.
+type verified struct {
+	name, of, target string
+
+	order func(ctx context.Context, name string, in resource.VerifyBackupsInput) (*resource.BackupVerification, error)
+	read  func(ctx context.Context, name string) (*resource.BackupVerification, error)
+}
+
+func (a backupApp) backupVerify() *cobra.Command {
 	target, bandwidth, repair := "", int64(0), false
 	var w waiting
 	c := &cobra.Command{Use: "verify [VOLUME|BACKUP]",
@@ -76,18 +97,17 @@ func (a *app) backupVerify() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			v.bandwidth = bandwidth
 			if !w.wait {
-				_, err := orderVerifications(cmd.Context(), api, v)
+				_, err := orderVerifications(cmd.Context(), v.subjects(api), bandwidth)
 				if err == nil {
 					fmt.Fprintf(a.out, "verification of %s ordered\n", output.Count(len(v.volumes), "backup volume"))
 				}
 				return err
 			}
-			found, err := a.verify(cmd.Context(), api, v, w.timeout)
+			found, err := a.verify(cmd.Context(), v.subjects(api), bandwidth, w.timeout)
 			if err == nil && repair && hasFaults(found) {
 				if err = a.repair(cmd.Context(), api, v, found, w.timeout); err == nil {
-					found, err = a.verify(cmd.Context(), api, v, w.timeout)
+					found, err = a.verify(cmd.Context(), v.subjects(api), bandwidth, w.timeout)
 				}
 			}
 			if err != nil {
@@ -143,49 +163,49 @@ func whatToVerify(ctx context.Context, api *client.Client, name, target string) 
 	return v, nil
 }
 
-// orderVerifications returns when each was asked for, by backup volume.
-func orderVerifications(ctx context.Context, api *client.Client, v verifying) (map[string]string, error) {
+// orderVerifications returns when each was asked for, by name.
+func orderVerifications(ctx context.Context, all []verified, bandwidth int64) (map[string]string, error) {
 	asked := map[string]string{}
-	for _, b := range v.volumes {
-		ordered, err := api.VerifyBackups(ctx, b.Name, resource.VerifyBackupsInput{BandwidthLimit: v.bandwidth})
+	for _, b := range all {
+		ordered, err := b.order(ctx, b.name, resource.VerifyBackupsInput{BandwidthLimit: bandwidth})
 		if err != nil {
-			return nil, fmt.Errorf("volume %s on backup target %s: %w", b.VolumeName, b.BackupTargetName, err)
+			return nil, fmt.Errorf("%s on backup target %s: %w", b.of, b.target, err)
 		}
-		asked[b.Name] = ordered.RequestedAt
+		asked[b.name] = ordered.RequestedAt
 	}
 	return asked, nil
 }
 
 // verify orders verifications and follows them to their ends.
-func (a *app) verify(ctx context.Context, api *client.Client, v verifying, timeout time.Duration) (
+func (a backupApp) verify(ctx context.Context, all []verified, bandwidth int64, timeout time.Duration) (
 	found []resource.BackupVerification, err error) {
-	asked, err := orderVerifications(ctx, api, v)
+	asked, err := orderVerifications(ctx, all, bandwidth)
 	if err != nil {
 		return nil, err
 	}
 	line := output.NewLine(a.err, a.terminal)
 	defer line.Stop()
-	for i, b := range v.volumes {
+	for i, b := range all {
 		state := "not begun"
 		err := poll(ctx, timeout, backupEvery, func(ctx context.Context) (bool, error) {
-			now, err := api.BackupVerification(ctx, b.Name)
+			now, err := b.read(ctx, b.name)
 			if err != nil {
 				return false, err
 			}
-			switch over := now.State == resource.VerificationDone && now.RequestedAt >= asked[b.Name]; {
+			switch over := now.State == resource.VerificationDone && now.RequestedAt >= asked[b.name]; {
 			case now.Error != "":
-				return false, fmt.Errorf("the backups of volume %s on backup target %s cannot be verified: %s", b.VolumeName,
-					b.BackupTargetName, now.Error)
+				return false, fmt.Errorf("the backups of %s on backup target %s cannot be verified: %s", b.of, b.target,
+					now.Error)
 			case over:
 				found = append(found, *now)
 				return true, nil
 			}
 			state = fmt.Sprintf("%d blocks read, %d faults", now.Blocks, now.FaultCount)
-			line.Set(now.Progress, "volume %s (%d of %d): %s", b.VolumeName, i+1, len(v.volumes), state)
+			line.Set(now.Progress, "%s (%d of %d): %s", b.of, i+1, len(all), state)
 			return false, nil
 		}, func() error {
-			return fmt.Errorf("the backups of volume %s are not verified after %s: %s; it goes on, and the same command "+
-				"follows it", b.VolumeName, timeout, state)
+			return fmt.Errorf("the backups of %s are not verified after %s: %s; it goes on, and the same command "+
+				"follows it", b.of, timeout, state)
 		})
 		if err != nil {
 			return nil, err
@@ -199,7 +219,7 @@ func hasFaults(found []resource.BackupVerification) bool {
 }
 
 // repair backs up again what is hurt. The snapshots stay: the next backups go on from them.
-func (a *app) repair(ctx context.Context, api *client.Client, v verifying, found []resource.BackupVerification,
+func (a backupApp) repair(ctx context.Context, api *client.Client, v verifying, found []resource.BackupVerification,
 	timeout time.Duration) error {
 	for _, f := range found {
 		if f.FaultCount == 0 {
@@ -240,7 +260,7 @@ func (a *app) repair(ctx context.Context, api *client.Client, v verifying, found
 
 // showVerified lists faults, those of one backup if one is named. It is an error that there are
 // some.
-func (a *app) showVerified(found []resource.BackupVerification, backup string) error {
+func (a backupApp) showVerified(found []resource.BackupVerification, backup string) error {
 	var rows []faultRow
 	faults, blocks, hurt, backups := int64(0), int64(0), 0, 0
 	for _, v := range found {
@@ -261,7 +281,7 @@ func (a *app) showVerified(found []resource.BackupVerification, backup string) e
 		}
 		for _, f := range v.Faults {
 			if backup == "" || slices.Contains(f.Backups, backup) {
-				rows = append(rows, faultRow{v.Volume, v.Target, f})
+				rows = append(rows, faultRow{Volume: v.Volume, Target: v.Target, BackupFault: f})
 			}
 		}
 	}
@@ -270,7 +290,7 @@ func (a *app) showVerified(found []resource.BackupVerification, backup string) e
 			output.Count(len(found), "volume"), output.Count(int(blocks), "block"))
 		return nil
 	}
-	if err := show(a, faultKind, rows, false); err != nil || faults == 0 {
+	if err := show(a.app, faultKind("VOLUME", "BACKUPS HURT"), rows, false); err != nil || faults == 0 {
 		return err
 	}
 	more := ""

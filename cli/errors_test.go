@@ -104,11 +104,16 @@ backing-image create new --from-image i --encrypt k --decrypt k
 backing-image create new --url http://127.0.0.1/i
 backing-image upload nope
 backing-image upload nope x
+backing-image download nope
+backing-image download nope x
 backing-image-backup list --filter nothing=1
 backing-image-backup get nope
 backing-image-backup create
 backing-image-backup create nope
 backing-image-backup restore nope
+backing-image-backup verify nope
+backing-image-backup verify --bandwidth -1
+backing-image-backup verify --target second
 backing-image-backup delete nope --yes
 recurring-job show nope
 recurring-job delete nope --yes

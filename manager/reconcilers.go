@@ -16,6 +16,7 @@ import (
 	"ankole.storage/controlplane/backup/backuptarget"
 	"ankole.storage/controlplane/backup/backupvolume"
 	"ankole.storage/controlplane/backup/store"
+	"ankole.storage/controlplane/backup/verification"
 	"ankole.storage/controlplane/keys/peerkeys"
 	"ankole.storage/controlplane/keys/volumekey"
 	"ankole.storage/controlplane/node"
@@ -83,10 +84,11 @@ func (p *control) reconcilers(mgr ctrl.Manager, keys *volumekey.Keys) ([]Reconci
 	limits := allocator.New(cfg.Namespace, nil)
 	stores := &store.Access{Namespace: cfg.Namespace, Image: cfg.EngineImage, Cached: mgr.GetClient(), Live: p.live,
 		Runner: proxies}
+	parts := verification.NewParts()
 	running := engine.New(engine.Config{Namespace: cfg.Namespace, NodeName: cfg.NodeName, Logs: processes,
 		Heard: lists, Keys: keys, Purge: engines.SnapshotPurge, Credentials: stores.Credentials}, processes, engines)
 	p.who.streams.Store(running.Monitor())
-	return append(p.imageReconcilers(engines, stores),
+	return append(p.imageReconcilers(engines, stores, parts),
 		limits,
 		settingsync.New(settingsync.Config{
 			Namespace: cfg.Namespace, ServiceAccount: cfg.ServiceAccount, Fixed: fixedSettings(cfg),
@@ -106,7 +108,7 @@ func (p *control) reconcilers(mgr ctrl.Manager, keys *volumekey.Keys) ([]Reconci
 		running,
 		snapshot.New(snapshot.Config{Namespace: cfg.Namespace}, engines),
 		backuptarget.New(backuptarget.Config{NodeName: cfg.NodeName, Access: stores}),
-		backupvolume.New(backupvolume.Config{NodeName: cfg.NodeName, Access: stores}),
+		backupvolume.New(backupvolume.Config{NodeName: cfg.NodeName, Access: stores, Parts: parts}),
 		backup.New(backup.Config{NodeName: cfg.NodeName, Access: stores, Engines: engines}),
 		integrity.New(cfg.Namespace, engines),
 		orphan.New(orphan.Config{Namespace: cfg.Namespace, NodeName: cfg.NodeName, Heard: lists}, processes),
@@ -133,14 +135,15 @@ func (p *control) follow(mgr ctrl.Manager) (lists *heard.Lists, streams *instanc
 }
 
 // imageReconcilers are those of backing images and their backups; engines send the volumes that are
-// exported, stores have the backups.
-func (p *control) imageReconcilers(engines *engineclient.Router, stores *store.Access) []Reconciler {
+// exported, stores have the backups, parts verify them.
+func (p *control) imageReconcilers(engines *engineclient.Router, stores *store.Access,
+	parts *verification.Parts) []Reconciler {
 	cfg := p.cfg
 	return []Reconciler{
 		image.New(image.Config{Namespace: cfg.Namespace, NodeName: cfg.NodeName}),
 		source.New(source.Config{Namespace: cfg.Namespace, NodeName: cfg.NodeName, ServiceAccount: cfg.ServiceAccount,
 			Dial: p.dialer.Dial, Plaintext: p.plaintext, Engines: engines, Access: stores, Connect: p.dial}),
-		backupimage.New(backupimage.Config{NodeName: cfg.NodeName, Access: stores, Connect: p.dial}),
+		backupimage.New(backupimage.Config{NodeName: cfg.NodeName, Access: stores, Parts: parts, Connect: p.dial}),
 		bimanager.New(bimanager.Config{Namespace: cfg.Namespace, NodeName: cfg.NodeName,
 			ServiceAccount: cfg.ServiceAccount, Dial: p.dial, Plaintext: p.plaintext}),
 	}

@@ -99,5 +99,10 @@ func (g *gathering) gatherImages() {
 		b := &g.imageBackups.Items[i]
 		g.add("longhorn_backup_backing_image_actual_size_bytes", float64(b.Status.Size), b.Name)
 		g.add("longhorn_backup_backing_image_state", code(backupCodes, b.Status.State, lh.BackupStateUnknown), b.Name)
+		if ver := b.Status.Verification; ver != nil && ver.Ended() && ver.Error == "" {
+			labels := []string{b.Name, b.Spec.BackupTargetName, b.Spec.BackingImage}
+			g.add("ankole_backup_backing_image_faults", float64(ver.FaultCount), labels...)
+			g.add("ankole_backup_backing_image_verified_at", float64(ver.EndedAt.Unix()), labels...)
+		}
 	}
 }

@@ -289,6 +289,9 @@ func TestUnits(t *testing.T) {
 		`ankole_controller_leads{node="node-1",version="v1"} 1`,
 		`ankole_backup_volume_faults{backup_target="default",backup_volume="bv-1",volume="demo"} 3`,
 		`ankole_backup_volume_verified_at{backup_target="default",backup_volume="bv-1",volume="demo"} 1.767323045e+09`,
+		`ankole_backup_backing_image_faults{backing_image="image",backup_backing_image="image-1",backup_target="default"} 2`,
+		`ankole_backup_backing_image_verified_at{backing_image="image",backup_backing_image="image-1",`+
+			`backup_target="default"} 1.767323046e+09`,
 	)
 }
 

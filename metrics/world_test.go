@@ -123,8 +123,10 @@ func backupObjects(node string) []client.Object {
 	i.Status.RealSize = 7 << 20
 	i.Status.DiskFileStatusMap = map[string]lh.BackingImageDiskFileStatus{
 		"uuid-" + node: {State: lh.BackingImageStateReady}}
-	c := &lh.BackupBackingImage{ObjectMeta: meta("image-1")}
+	c := &lh.BackupBackingImage{ObjectMeta: meta("image-1"), Spec: lh.BackupBackingImageSpec{BackingImage: "image",
+		BackupTargetName: "default"}}
 	c.Status.Size, c.Status.State = 8<<20, lh.BackupStateError
+	c.Status.Verification = &lh.BackupVerification{EndedAt: metav1.Unix(1767323046, 0), FaultCount: 2}
 	return []client.Object{t, v, b, i, c}
 }
 

@@ -30,7 +30,8 @@ func bedForBadInput(t *testing.T) *fixture {
 // objectOf is the object that a path with a name is tried on.
 var objectOf = map[string]string{"volumes": "demo", "volumerates": "demo", "dataloss": "demo", "devicekeepers": "demo",
 	"backupverifications": "demo-1a2b3c4d", "backupdamage": "demo", "nodes": "node-1",
-	"settings": "log-level", "backuptargets": "default", "backupvolumes": "demo-1a2b3c4d", "recurringjobs": "nightly",
+	"backupimageverifications": "image-1a2b3c4d", "settings": "log-level", "backuptargets": "default",
+	"backupvolumes": "demo-1a2b3c4d", "recurringjobs": "nightly",
 	"backingimages": "image", "backupbackingimages": "image-1a2b3c4d"}
 
 // requestOf is a request for an operation: method and path, for an object.
@@ -111,10 +112,11 @@ func difference(before, after string) string {
 var inputsOf = map[string]any{
 	"PUT /v1/nodes/{name}": resource.NodeInput{}, "PUT /v1/settings/{name}": resource.SettingInput{},
 	"POST /v1/session": resource.SessionInput{}, "POST /v1/dataloss/{name}": resource.AcceptDataLossInput{},
-	"POST /v1/devicekeepers/{name}":       resource.DeviceKeepersInput{},
-	"POST /v1/backupverifications/{name}": resource.VerifyBackupsInput{},
-	"POST /v1/backupdamage/{name}":        resource.BackupDamageInput{},
-	"POST /v1/volumes":                    resource.Volume{}, "POST /v1/recurringjobs": resource.RecurringJob{},
+	"POST /v1/devicekeepers/{name}":            resource.DeviceKeepersInput{},
+	"POST /v1/backupverifications/{name}":      resource.VerifyBackupsInput{},
+	"POST /v1/backupimageverifications/{name}": resource.VerifyBackupsInput{},
+	"POST /v1/backupdamage/{name}":             resource.BackupDamageInput{},
+	"POST /v1/volumes":                         resource.Volume{}, "POST /v1/recurringjobs": resource.RecurringJob{},
 	"PUT /v1/recurringjobs/{name}": resource.RecurringJob{}, "POST /v1/backuptargets": resource.BackupTarget{},
 	"POST /v1/engineimages":                            resource.EngineImage{},
 	"POST /v1/backingimages":                           resource.BackingImage{},
@@ -260,7 +262,7 @@ func TestUnknownObjectsAndActions(t *testing.T) {
 	}
 	for path, object := range objectOf {
 		if slices.Contains([]string{"volumerates", "dataloss", "devicekeepers", "backupverifications", "backupdamage",
-			"settings", "recurringjobs"}, path) {
+			"backupimageverifications", "settings", "recurringjobs"}, path) {
 			continue // they have no actions
 		}
 		for _, action := range []string{"nope", "", "Attach", "attach%00", "attach&action=detach", "../attach"} {

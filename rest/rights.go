@@ -108,6 +108,8 @@ backupListByVolume /v1/backupvolumes/{name}: list backups
 backupGet /v1/backupvolumes/{name}: get backups
 GET /v1/backupverifications/{name}: get backupvolumes/{name}
 POST /v1/backupverifications/{name}: update backupvolumes/{name}
+GET /v1/backupimageverifications/{name}: get backupbackingimages/{name}
+POST /v1/backupimageverifications/{name}: update backupbackingimages/{name}
 GET /v1/backupbackingimages: list backupbackingimages
 GET /v1/backupbackingimages/{name}: get backupbackingimages/{name}
 DELETE /v1/backupbackingimages/{name}: delete backupbackingimages/{name}

@@ -5,6 +5,8 @@
 // file with one number: the time until which the budget is spent. Who takes bytes moves that time
 // on by what they cost, under a lock of the file, and waits until then. A worker that dies leaves
 // what it had taken, which is one block for each of its goroutines at most.
+//
+// Pods of a node have the file in a folder of the node.
 package budget
 
 import (
@@ -24,6 +26,9 @@ import (
 
 	"ankole.storage/backup/object"
 )
+
+// FolderInPod is where Pods have the folder of their node for it.
+const FolderInPod = "/host/var/lib/longhorn/backup-bandwidth"
 
 const (
 	// smallBytes is what costs its bytes and does not wait: locks are renewed in time, however long
@@ -46,7 +51,18 @@ type Budget struct {
 	file *os.File
 }
 
-// Open returns the budget of the workers that share a folder of the node for temporary files. nil,
+// Folder returns the folder that the workers of a node share: FolderInPod, which resolve turns into
+// the path to open, or where a Pod has none that for temporary files.
+func Folder(resolve func(string) string) string {
+	dir := resolve(FolderInPod)
+	_ = os.Mkdir(dir, 0o700) // it is there, or a Pod has no folder of the node for it
+	if info, err := os.Stat(dir); err == nil && info.IsDir() {
+		return dir
+	}
+	return os.TempDir()
+}
+
+// Open returns the budget of the workers that share a folder. nil,
 // which bounds nothing, if bytesPerSecond is 0.
 func Open(folder string, bytesPerSecond int64) (*Budget, error) {
 	if bytesPerSecond <= 0 {

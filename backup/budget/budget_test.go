@@ -163,3 +163,15 @@ func TestWaits(t *testing.T) {
 		t.Errorf("%s, %s", a, b)
 	}
 }
+
+// TestFolder: workers go by the folder that Pods of a node share, where there is one.
+func TestFolder(t *testing.T) {
+	node, tmp := t.TempDir(), t.TempDir()
+	t.Setenv("TMPDIR", tmp)
+	if got := Folder(func(p string) string { return filepath.Join(node, p) }); got != tmp {
+		t.Errorf("without one: %s", got)
+	}
+	if got := Folder(func(string) string { return node }); got != node {
+		t.Errorf("%s", got)
+	}
+}

@@ -5,12 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
 
 	"ankole.storage/backup/format"
+	"ankole.storage/test/archive"
 	"ankole.storage/test/seeded"
 )
 
@@ -18,10 +18,7 @@ import (
 func fixture(t testing.TB) string {
 	t.Helper()
 	dir := t.TempDir()
-	cmd := exec.Command("tar", "-xzSf", "../../dataplane/chain/testdata/longhorn-v1.tgz", "-C", dir, "./backupstore")
-	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Fatalf("%v: %s", err, out)
-	}
+	archive.Unpack(t, "../../dataplane/chain/testdata/longhorn-v1.tgz", dir, "./backupstore")
 	return filepath.Join(dir, "backupstore")
 }
 
@@ -57,7 +54,7 @@ func TestNamesOfTheReference(t *testing.T) {
 	if l, ok := format.LockOf(format.LockObject("vol1", "lock-0123456789abcdef")); !ok || l != "lock-0123456789abcdef" {
 		t.Errorf("%v, %v", l, ok)
 	}
-	if c, ok := format.MarkOf(format.MarkObject("vol1", zero)); !ok || c != zero {
+	if c, ok := format.MarkOf(format.PoolOf("vol1").Mark(zero)); !ok || c != zero {
 		t.Errorf("%v, %v", c, ok)
 	}
 	for _, other := range []string{"a/.backup_x.cfg", "a/backup_.cfg", "a/backup_x.cfg.tmp.1", "a/73.blk", "a/x"} {

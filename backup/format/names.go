@@ -31,6 +31,9 @@ const (
 	images  = Base + "backing-images/backing-images/"
 )
 
+// blocks is the folder of a pool, below that of the volume, or of all backing images.
+const blocks = "blocks/"
+
 // ImageLocks stands for a volume in the names of the locks of backing images. No volume has this
 // name.
 const ImageLocks = "BACKINGIMAGE"
@@ -94,10 +97,10 @@ func BackupOf(object string) (backup string, ok bool) {
 type Pool string
 
 // ImagePool has the blocks of all backing images.
-const ImagePool Pool = Base + "backing-images/blocks/"
+const ImagePool Pool = Base + "backing-images/" + blocks
 
 // PoolOf has the blocks of a volume.
-func PoolOf(volume string) Pool { return Pool(VolumeFolder(volume) + "blocks/") }
+func PoolOf(volume string) Pool { return Pool(VolumeFolder(volume) + blocks) }
 
 // Object is the object of a block.
 func (p Pool) Object(c Checksum) string {
@@ -121,11 +124,11 @@ func BlockOf(object string) (c Checksum, ok bool) {
 	return c, err == nil
 }
 
-// MarksFolder is the folder of the marks of a volume's blocks that are damaged or missing.
-func MarksFolder(volume string) string { return VolumeFolder(volume) + "damaged/" }
+// Marks is the folder of the marks of blocks that are damaged or missing.
+func (p Pool) Marks() string { return strings.TrimSuffix(string(p), blocks) + "damaged/" }
 
-// MarkObject is the object that marks a block as damaged or missing. Its content says nothing.
-func MarkObject(volume string, c Checksum) string { return MarksFolder(volume) + c.String() + ".mark" }
+// Mark is the object that marks a block as damaged or missing. Its content says nothing.
+func (p Pool) Mark(c Checksum) string { return p.Marks() + c.String() + ".mark" }
 
 // MarkOf returns the checksum of the block that the object marks; not ok if it is no mark.
 func MarkOf(object string) (c Checksum, ok bool) {

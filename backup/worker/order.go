@@ -50,7 +50,7 @@ type Order struct {
 	// CreateImage and RestoreImage are for those two, where SizeBytes is that of the image's file.
 	CreateImage  backup.ImageCreateOptions
 	RestoreImage backup.ImageRestoreOptions
-	// Verify is for that one, of Volume.
+	// Verify is for that one, of Volume or of Image.
 	Verify backup.VerifyOptions
 	// Volume and Backup are for the others; Volume "" lists all. VolumeOnly leaves out their backups.
 	Volume, Backup string

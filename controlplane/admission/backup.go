@@ -228,7 +228,8 @@ func (w world) restoreFrom(ctx context.Context, v *v1beta2.Volume) error {
 	if err != nil {
 		return invalid("cannot get backup %s of volume %s: it does not say how large its volume is", b.Name, v.Name)
 	}
-	v.Spec.Size, v.Spec.BackupTargetName = size, b.Labels[naming.LabelBackupTarget]
+	// The backup is of the device.
+	v.Spec.Size, v.Spec.BackupTargetName = v.UserBytes(size), b.Labels[naming.LabelBackupTarget]
 	if v.Spec.BackupBlockSize == 0 {
 		v.Spec.BackupBlockSize = b.Spec.BackupBlockSize
 	}

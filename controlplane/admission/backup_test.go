@@ -129,12 +129,14 @@ func TestVolumeFromBackup(t *testing.T) {
 		{"another store", "s3://other@r/?backup=b1&volume=ww", made(nil), "cannot get backup"},
 		{"another backup", "s3://b@r/?backup=b2&volume=ww", made(nil), "cannot get backup"},
 		{"not complete", url, made(func(b *v1beta2.Backup) { b.Status.State = v1beta2.BackupStateInProgress }), "InProgress"},
+		{"of an encrypted volume", url, made(nil), ""},
 		{"of a volume on an image", url, made(onImage("iso")), ""},
 		{"of a volume on another image", url, made(onImage("other")), "on backing image \"other\""},
 		{"blocks of no known size", url, made(func(b *v1beta2.Backup) { b.Spec.BackupBlockSize = -1 }), "cannot be restored"},
 	} {
 		v := namedVolume("new", func(v *v1beta2.Volume) {
 			v.Spec.FromBackup, v.Spec.AccessMode, v.Spec.BackupBlockSize = tt.from, "", 0
+			v.Spec.Encrypted = tt.name == "of an encrypted volume"
 			if tt.b.Status.VolumeBackingImageName == "other" {
 				v.Spec.BackingImage = "iso"
 			}
@@ -144,7 +146,7 @@ func TestVolumeFromBackup(t *testing.T) {
 		if tt.want == "" && v.Spec.BackingImage != tt.b.Status.VolumeBackingImageName {
 			t.Errorf("%s: on image %q", tt.name, v.Spec.BackingImage)
 		}
-		if tt.want == "" && (v.Spec.Size != 32<<20 || v.Spec.BackupTargetName != "far" || v.Spec.AccessMode != "rwx" ||
+		if tt.want == "" && (v.DeviceBytes() != 32<<20 || v.Spec.BackupTargetName != "far" || v.Spec.AccessMode != "rwx" ||
 			v.Spec.BackupBlockSize != v1beta2.BackupBlockSize16Mi || v.Labels[naming.LabelBackupVolume] != "ww") {
 			t.Errorf("%s: %+v", tt.name, v.Spec)
 		}

@@ -36,7 +36,7 @@ func Run(pod *corev1.Pod, name, image, diskPath string, s instancemanager.PodSet
 	pod.Spec.Volumes = []corev1.Volume{
 		{Name: volumeDisk, VolumeSource: corev1.VolumeSource{
 			HostPath: &corev1.HostPathVolumeSource{Path: diskPath, Type: &directory}}},
-		instancemanager.TLSVolume(),
+		instancemanager.TLSVolume(), instancemanager.BudgetVolume(),
 	}
 	pod.Spec.Containers = []corev1.Container{{
 		Name: name, Image: image, ImagePullPolicy: s.ImagePullPolicy, Args: args, Env: instancemanager.PodEnvironment(),
@@ -52,7 +52,8 @@ func Run(pod *corev1.Pod, name, image, diskPath string, s instancemanager.PodSet
 			// Directories of the node have types of their own where SELinux is enforced.
 			SELinuxOptions: &corev1.SELinuxOptions{Type: "spc_t"}},
 		VolumeMounts: []corev1.VolumeMount{
-			{Name: volumeDisk, MountPath: diskInPod, MountPropagation: &follow}, instancemanager.TLSMount()},
+			{Name: volumeDisk, MountPath: diskInPod, MountPropagation: &follow}, instancemanager.TLSMount(),
+			instancemanager.BudgetMount()},
 	}}
 }
 

@@ -116,15 +116,15 @@ var additionalDefinitions = []Definition{
 	},
 	{
 		Name: BackupVerifyInterval, DisplayName: "Backup Verify Interval",
-		Description: "Hours between the end of a verification of the backups of a volume and the next one, which reads every " +
-			"block that the backup target has of it; 0 means that only those take place that somebody asks for.",
+		Description: "Hours between the end of a verification of the backups of a volume, or of a backing image, and the next " +
+			"one, which reads every block that the backup target has of it; 0 means that only those take place that somebody asks for.",
 		Category: CategoryBackup, Type: TypeInt, Required: true,
 		Default: "0", Range: between(0, 8784),
 	},
 	{
 		Name: BackupVerifyBandwidthLimit, DisplayName: "Backup Verify Bandwidth Limit",
-		Description: "What verifications of backups read from a backup target at most, in MiB per second. One volume of a " +
-			"target is verified at a time.",
+		Description: "What verifications of backups read from a backup target at most, in MiB per second. One volume or " +
+			"backing image of a target is verified at a time.",
 		Category: CategoryBackup, Type: TypeInt, Required: true,
 		Default: "20", Range: between(1, 1<<20),
 	},

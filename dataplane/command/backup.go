@@ -289,18 +289,31 @@ func ofImage(use, short, do string, print bool) *cobra.Command {
 		}}
 }
 
+// verified says what a URL has verified: a volume, or a backing image.
+func verified(o *worker.Order, url string) error {
+	if i, err := target.ParseImage(url); err == nil {
+		o.Target, o.Image = i.Target.URL(), i.Name
+		return nil
+	}
+	of, err := target.ParseObject(url)
+	if err == nil {
+		o.Target, o.Volume = of.Target.URL(), of.Volume
+	}
+	return err
+}
+
 // backupVerifyCommand is a verb that the reference has not.
 func backupVerifyCommand() *cobra.Command {
 	o := worker.Order{Do: worker.Verify}
 	after, mib := "", int64(0)
-	c := &cobra.Command{Use: "verify URL", Short: "Read what a store has of a volume, and show as JSON what is wrong",
-		Args: cobra.ExactArgs(1),
+	c := &cobra.Command{Use: "verify URL", Args: cobra.ExactArgs(1),
+		Short: "Read what a store has of a volume, or of a backing image, and show as JSON what is wrong",
 		RunE: func(cmd *cobra.Command, args []string) error {
-			of, err := target.ParseObject(args[0])
-			if err != nil {
+			if err := verified(&o, args[0]); err != nil {
 				return err
 			}
 			if after != "" {
+				var err error
 				if o.Verify.After, err = format.ParseChecksum(after); err != nil {
 					return fmt.Errorf("--after: %w", err)
 				}
@@ -308,7 +321,7 @@ func backupVerifyCommand() *cobra.Command {
 			if mib < 0 || mib > 1<<20 || o.Verify.For < 0 {
 				return errors.New("--bandwidth and --for are not negative, and --bandwidth is at most 1048576")
 			}
-			o.Target, o.Volume, o.Verify.BytesPerSecond = of.Target.URL(), of.Volume, mib<<20
+			o.Verify.BytesPerSecond = mib << 20
 			return look(cmd, o, true)
 		}}
 	c.Flags().StringVar(&after, "after", "", "go on behind this block, as an earlier part has said")

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"slices"
 	"strconv"
 	"time"
 
@@ -109,13 +110,32 @@ func backupMessages(s *lh.BackupStatus) map[string]string {
 	return out
 }
 
+// imageMessages are those of the backup of a backing image, and what a verification has found wrong
+// with it, until that is written again.
+func imageMessages(b *lh.BackupBackingImage) map[string]string {
+	s := &b.Status
+	ver := s.Verification
+	if ver == nil || !ver.Ended() || s.Messages[lh.BackupMessageError] != "" || ver.EndedAt.Before(&s.LastSyncedAt) {
+		return s.Messages
+	}
+	i := slices.IndexFunc(ver.Backups, func(v lh.VerifiedBackup) bool { return v.Name == b.Spec.BackingImage })
+	if i < 0 || ver.Backups[i].Faults == 0 {
+		return s.Messages
+	}
+	why := fmt.Sprintf("%d of its blocks or records were damaged or missing at %s", ver.Backups[i].Faults,
+		rfc3339(ver.EndedAt))
+	out := map[string]string{lh.BackupMessageError: why}
+	maps.Copy(out, s.Messages)
+	return out
+}
+
 func backupBackingImageView(q *serve.Request, b *lh.BackupBackingImage) resource.BackupBackingImage {
 	s := &b.Status
 	return resource.BackupBackingImage{
 		Resource: q.Envelope(resource.TypeBackupBackingImage, b.Name, resource.WhenAlways), Name: b.Name,
 		BackingImageName: cmp.Or(s.BackingImage, b.Spec.BackingImage), BackupTargetName: b.Spec.BackupTargetName,
 		State: string(s.State), Progress: s.Progress, Error: s.Error, URL: s.URL, Created: s.BackupCreatedAt, Size: s.Size,
-		Labels: s.Labels, Messages: s.Messages, CompressionMethod: s.CompressionMethod, Secret: s.Secret,
+		Labels: s.Labels, Messages: imageMessages(b), CompressionMethod: s.CompressionMethod, Secret: s.Secret,
 		SecretNamespace: s.SecretNamespace}
 }
 

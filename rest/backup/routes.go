@@ -23,8 +23,10 @@ func Routes() []serve.Route {
 			resource.ActionBackupList: listBackups, resource.ActionBackupListByVolume: listBackupsByVolume,
 			resource.ActionBackupGet: getBackup, resource.ActionBackupDelete: deleteBackup,
 			resource.ActionBackupVolumeSync: syncBackupVolume}},
-		{Path: "/v1/backupverifications/{name}", Methods: map[string]serve.Handler{http.MethodGet: getVerification,
-			http.MethodPost: orderVerification}},
+		{Path: "/v1/backupverifications/{name}", Methods: map[string]serve.Handler{
+			http.MethodGet: getVerification(ofVolume), http.MethodPost: orderVerification(ofVolume)}},
+		{Path: "/v1/backupimageverifications/{name}", Methods: map[string]serve.Handler{
+			http.MethodGet: getVerification(ofImage), http.MethodPost: orderVerification(ofImage)}},
 		{Path: "/v1/backupbackingimages", Methods: serve.Get(backupBackingImages.All)},
 		{Path: "/v1/backupbackingimages/{name}", Methods: map[string]serve.Handler{http.MethodGet: backupBackingImages.One,
 			http.MethodDelete: deleteBackupImage},

@@ -3,7 +3,9 @@ package backup_test
 import (
 	"context"
 	"fmt"
+	"strings"
 	"testing"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -104,4 +106,45 @@ func TestVerificationIsRefused(t *testing.T) {
 func unavailable(t *lh.BackupTarget) {
 	t.Status.Available = false
 	t.Status.Conditions = []lh.Condition{{Type: "Unavailable", Status: lh.ConditionTrue, Message: "it hid"}}
+}
+
+// TestImageVerification: the backup of an image is verified as those of a volume are, once it is
+// complete; what was found is among its messages until it was written again.
+func TestImageVerification(t *testing.T) {
+	const of = "/v1/backupimageverifications/golden-1a2b3c4d"
+	target := backedUp(nil, nil)[0]
+	f := newFixture(t, target, imageBackup(lh.BackupStateInProgress))
+	f.Refused(f.Do("POST", of, `{}`), 500, "the backup is not complete")
+	whole := imageBackup(lh.BackupStateCompleted)
+	whole.Status.BackupCreatedAt = "2026-01-02T03:04:05Z"
+	f = newFixture(t, target, whole)
+	f.Refused(f.Do("POST", of, `{"bandwidthLimit":-1}`), 500, "is not between 0 and 1048576")
+	f.Refused(f.Do("GET", of+"x", ""), 404, "not found")
+	if got := f.Get(of); got["state"] != "none" || got["backingImage"] != "golden" || got["volume"] != "" ||
+		got["backupBackingImage"] != "golden-1a2b3c4d" || got["target"] != "default" {
+		t.Errorf("%v", got)
+	}
+	if a := f.Do("POST", of, `{"bandwidthLimit":7}`); a.Status != 200 || a.JSON["state"] != "waiting" {
+		t.Fatalf("%d %s", a.Status, a.Text)
+	}
+	var b lh.BackupBackingImage
+	if f.Read("golden-1a2b3c4d", &b); b.Spec.VerifyBandwidthLimit != 7 || b.Spec.VerifyRequestedAt.IsZero() {
+		t.Errorf("%+v", b.Spec)
+	}
+	b.Status.Verification = &lh.BackupVerification{RequestedAt: b.Spec.VerifyRequestedAt, StartedAt: metav1.Now(),
+		EndedAt: metav1.Now(), FaultCount: 2,
+		Backups: []lh.VerifiedBackup{{Name: "golden", Faults: 2}, {Name: "x", Faults: 1}}}
+	f.status(&b)
+	if got := f.Get(of); got["state"] != "done" || got["faultCount"] != 2.0 {
+		t.Errorf("%v", got)
+	}
+	const hurt = "2 of its blocks or records were damaged"
+	if got := fmt.Sprint(f.Get(imageBackups)["messages"]); !strings.Contains(got, hurt) {
+		t.Errorf("its messages are %s", got)
+	}
+	b.Status.LastSyncedAt = metav1.NewTime(b.Status.Verification.EndedAt.Add(time.Hour))
+	f.status(&b)
+	if got := fmt.Sprint(f.Get(imageBackups)["messages"]); strings.Contains(got, "damaged") {
+		t.Errorf("it was written again, and its messages are %s", got)
+	}
 }

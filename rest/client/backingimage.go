@@ -1,6 +1,7 @@
 package client
 
 import (
+	"compress/gzip"
 	"context"
 	"errors"
 	"fmt"
@@ -88,11 +89,39 @@ func (c *Client) UploadBackingImage(ctx context.Context, name string, content io
 		return err
 	}
 	req.Header.Set("Content-Type", form.FormDataContentType())
-	return c.stored(ctx, req)
+	return stored(ctx, c, req)
+}
+
+// DownloadBackingImage writes the content of an image to w, unpacked. It has no time limit but that
+// of the context.
+func (c *Client) DownloadBackingImage(ctx context.Context, name string, w io.Writer) error {
+	u, err := c.object(resource.TypeBackingImage, name)
+	if err != nil {
+		return err
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, u.JoinPath("download").String(), http.NoBody)
+	if err != nil {
+		return err
+	}
+	if req.Header, err = c.header(ctx); err != nil {
+		return err
+	}
+	return given(ctx, c, req, func(body io.Reader) error {
+		packed, err := gzip.NewReader(body)
+		if err == nil {
+			_, err = io.Copy(w, packed)
+		}
+		return err
+	})
 }
 
 // stored sends a request whose answer has no content.
-func (c *Client) stored(ctx context.Context, req *http.Request) error {
+func stored(ctx context.Context, c *Client, req *http.Request) error {
+	return given(ctx, c, req, func(io.Reader) error { return nil })
+}
+
+// given sends a request, and has the content of the answer read.
+func given(ctx context.Context, c *Client, req *http.Request, read func(io.Reader) error) error {
 	resp, err := c.patient().http.Do(req)
 	if err != nil {
 		if ctx.Err() != nil {
@@ -102,7 +131,7 @@ func (c *Client) stored(ctx context.Context, req *http.Request) error {
 	}
 	defer resp.Body.Close()
 	if resp.StatusCode == http.StatusOK {
-		return nil
+		return read(resp.Body)
 	}
 	text, err := io.ReadAll(io.LimitReader(resp.Body, maxRefusal))
 	if err != nil {

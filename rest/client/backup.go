@@ -102,6 +102,25 @@ func (c *Client) VerifyBackups(ctx context.Context, backupVolume string, in reso
 	return &out, nil
 }
 
+// VerifyBackupImage has the backup of a backing image verified; it returns before that.
+func VerifyBackupImage(ctx context.Context, c *Client, name string, in resource.VerifyBackupsInput) (
+	*resource.BackupVerification, error) {
+	var out resource.BackupVerification
+	if err := c.call(ctx, http.MethodPost, c.url("backupimageverifications", name), in, &out); err != nil {
+		return nil, err
+	}
+	return &out, nil
+}
+
+// BackupImageVerification tells of its latest verification.
+func BackupImageVerification(ctx context.Context, c *Client, name string) (*resource.BackupVerification, error) {
+	var out resource.BackupVerification
+	if err := c.call(ctx, http.MethodGet, c.url("backupimageverifications", name), nil, &out); err != nil {
+		return nil, err
+	}
+	return &out, nil
+}
+
 // BackupVerification tells of the latest verification of a backup volume.
 func (c *Client) BackupVerification(ctx context.Context, backupVolume string) (*resource.BackupVerification, error) {
 	var out resource.BackupVerification

@@ -8,13 +8,18 @@ const (
 	VerificationDone       = "done"
 )
 
-// BackupVerification is how far the latest verification of a backup volume is, and what it has
-// found. It is our addition.
+// BackupVerification is how far the latest verification of a backup volume, or of the backup of a
+// backing image, is, and what it has found. It is our addition.
 type BackupVerification struct {
-	// BackupVolume is the name of the object, Volume that of the volume, Target that of the store.
+	// BackupVolume is the name of the object, Volume that of the volume; both are empty where it is of
+	// a backing image.
 	BackupVolume string `json:"backupVolume"`
 	Volume       string `json:"volume"`
-	Target       string `json:"target"`
+	// BackupBackingImage is the name of the object, BackingImage that of the image; else empty.
+	BackupBackingImage string `json:"backupBackingImage"`
+	BackingImage       string `json:"backingImage"`
+	// Target is the name of the store.
+	Target string `json:"target"`
 	// State is none, waiting (for its beginning), inProgress or done.
 	State string `json:"state"`
 	// RequestedAt is the latest request (RFC 3339); StartedAt and EndedAt are of the one in the state;
@@ -26,7 +31,8 @@ type BackupVerification struct {
 	Progress  int   `json:"progress"`
 	Blocks    int64 `json:"blocks"`
 	ReadBytes int64 `json:"readBytes"`
-	// Backups are those that are verified, with the number of faults of each.
+	// Backups are those that are verified, with the number of faults of each; of images by the names
+	// of these, with others that share what is damaged.
 	Backups []VerifiedBackup `json:"backups"`
 	// Faults are the first of FaultCount.
 	Faults     []BackupFault `json:"faults"`

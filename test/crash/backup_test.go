@@ -2,6 +2,7 @@ package crash
 
 import (
 	"bytes"
+	"crypto/sha256"
 	"encoding/json"
 	"fmt"
 	"os"
@@ -331,6 +332,55 @@ func TestBackup(t *testing.T) {
 	} {
 		if _, err := command(b.v, strings.Fields(c.args)...); err == nil || !strings.Contains(err.Error(), c.says) {
 			t.Errorf("%s: %v, want %s", c.args, err, c.says)
+		}
+	}
+}
+
+// TestBackupOfManySnapshots: a volume with as many snapshots as it may have is backed up by what
+// differs from one that lies far below, and as a whole.
+func TestBackupOfManySnapshots(t *testing.T) {
+	t.Parallel()
+	b := newBackedUp(t)
+	b.snapshot("s1")
+	b.backup("first", "s1")
+	const most = 249 // beside the head
+	p := make([]byte, 4096)
+	for n := 2; n <= most; n++ {
+		p[0], p[1] = byte(n), byte(n>>8)
+		if _, err := b.d.WriteAt(p, int64(n%8)*2*mib+int64(n)*4096); err != nil {
+			t.Fatal(err)
+		}
+		b.snapshot(fmt.Sprint("s", n))
+	}
+	last := fmt.Sprint("s", most)
+	before := b.blocks()
+	if !b.backup("last", last) {
+		t.Error("the last backup is no increment")
+	}
+	if n := b.blocks() - before; n != 8 {
+		t.Errorf("%d new blocks, of 8 that were written", n)
+	}
+	content := make([]byte, backupSize)
+	if _, err := b.d.ReadAt(content, 0); err != nil {
+		t.Fatal(err)
+	}
+	want := sha256.Sum256(content)
+	increments := b.store
+	b.store = t.TempDir()
+	if b.backup("whole", last) {
+		t.Error("the first backup of another store is an increment")
+	}
+	for name, store := range map[string]string{"last": increments, "whole": b.store} {
+		to := b.empty()
+		b.must(to, "restore", "vfs://"+store+"?backup="+name+"&volume=vol")
+		if state, reason := b.restored(to); state != "complete" {
+			t.Fatal(state, reason)
+		}
+		to.StopEngine()
+		for _, r := range to.Replicas {
+			if contentOf(t, r.Dir, "volume-head-") != want {
+				t.Errorf("%s: replica %s is not what was backed up", name, r.Name)
+			}
 		}
 	}
 }

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 
 	longhorn "ankole.storage/api/longhorn/v1beta2"
 	"ankole.storage/backup/format"
@@ -32,6 +34,9 @@ func (at *imageTest) backedUp(content []byte) {
 	if err := at.rest.RestoreBackupImage(ctx, made.Name); err == nil {
 		at.t.Error("an image that is there is restored")
 	}
+
+	at.t.Log("damaged, and written again")
+	at.mended(store, made.Name)
 
 	at.t.Log("deleted, and restored")
 	if err := at.rest.DeleteBackingImage(ctx, "mine"); err != nil {
@@ -67,6 +72,47 @@ func (at *imageTest) backedUp(content []byte) {
 	if blocks, err := filepath.Glob(filepath.Join(store, string(format.ImagePool), "*/*/*")); err != nil ||
 		len(blocks) > 0 {
 		at.t.Errorf("blocks %v stay: %v", blocks, err)
+	}
+}
+
+// mended damages the blocks of image mine in the store: a verification finds them and no other, and
+// the disk that has the image writes them again.
+func (at *imageTest) mended(store, backup string) {
+	at.t.Helper()
+	blocks, err := filepath.Glob(filepath.Join(store, string(format.ImagePool), "*/*/*"))
+	if err != nil || len(blocks) == 0 {
+		at.t.Fatalf("blocks %v, %v", blocks, err)
+	}
+	const verify = "backing-image-backup"
+	if status, out, text := at.ankole(at.t, verify, "verify"); status != 0 ||
+		!strings.Contains(out, fmt.Sprintf("all sound, %d block", len(blocks))) {
+		at.t.Fatalf("status %d of a sound backup with %d blocks: %s%s", status, len(blocks), out, text)
+	}
+	before, err := os.ReadFile(blocks[0])
+	if err != nil {
+		at.t.Fatal(err)
+	}
+	rotten := slices.Clone(before)
+	rotten[len(rotten)/2] ^= 0x10
+	if err := os.WriteFile(blocks[0], rotten, 0o600); err != nil {
+		at.t.Fatal(err)
+	}
+	for _, missing := range blocks[1:] {
+		if err := os.Remove(missing); err != nil {
+			at.t.Fatal(err)
+		}
+	}
+	status, out, text := at.ankole(at.t, verify, "verify", backup, "--bandwidth", "500")
+	if status != 1 || strings.Count(out, "\n") != 1+len(blocks) || strings.Count(out, " missing ") != len(blocks)-1 ||
+		!strings.Contains(out, filepath.Base(blocks[0])) {
+		at.t.Fatalf("status %d of %d damaged blocks: %s%s", status, len(blocks), out, text)
+	}
+	at.command(verify, "verify", backup, "--repair")
+	if after, err := os.ReadFile(blocks[0]); err != nil || !slices.Equal(after, before) {
+		at.t.Errorf("the damaged block is not what it was: %v", err)
+	}
+	if strings.Contains(records(store), ".mark") {
+		at.t.Errorf("the store has %s", records(store))
 	}
 }
 

@@ -54,6 +54,9 @@ const (
 	BackingImageParameterEncryption       = "encryption"
 	BackingImageParameterSecret           = "secret"
 	BackingImageParameterSecretNamespace  = "secret-namespace"
+	// BackingImageParameterNodeBandwidth is of orders of backups: the bytes per second that all backups
+	// and restores of the node send and read at most.
+	BackingImageParameterNodeBandwidth = "node-bandwidth"
 )
 
 // BackingImageSpec is what is wanted of a BackingImage.

@@ -21,6 +21,16 @@ type BackupBackingImageSpec struct {
 	// UserCreated is true to make a backup, false if the object was made for one found in the store.
 	// +required
 	UserCreated bool `json:"userCreated"`
+	// VerifyBandwidthLimit is the most that verifications read, in MiB per second; 0: as setting
+	// backup-verify-bandwidth-limit says.
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	// +kubebuilder:validation:Maximum=1048576
+	VerifyBandwidthLimit int64 `json:"verifyBandwidthLimit,omitempty"`
+	// VerifyRequestedAt asks for a verification of the backup in the store.
+	// +optional
+	// +nullable
+	VerifyRequestedAt metav1.Time `json:"verifyRequestedAt,omitzero"`
 }
 
 // BackupBackingImageStatus is what was observed of a BackupBackingImage.
@@ -76,6 +86,10 @@ type BackupBackingImageStatus struct {
 	// URL is where the backup lies.
 	// +optional
 	URL string `json:"url"`
+	// Verification is the latest one; absent: there was none. Its backups are those of backing images,
+	// by the names of these.
+	// +optional
+	Verification *BackupVerification `json:"verification,omitempty"`
 }
 
 // BackupBackingImage is the backup of a backing image in a backup store.

@@ -153,6 +153,10 @@ func TestS3Faults(t *testing.T) {
 			fmt.Fprintf(w, `<Error><Code>%s</Code><Message>m</Message></Error>`, code)
 		}
 	}
+	later := func(w http.ResponseWriter) {
+		w.Header().Set("Retry-After", "1")
+		answer(503, "ServiceUnavailable")(w)
+	}
 	cut := func(w http.ResponseWriter) { // the connection breaks within the content
 		w.Header().Set("Content-Length", "1000")
 		fmt.Fprint(w, "half")
@@ -165,6 +169,7 @@ func TestS3Faults(t *testing.T) {
 		message string
 	}{
 		"busy":        {answer(503, "SlowDown"), 2, nil, ""},
+		"later":       {later, 2, nil, ""},
 		"error":       {answer(500, "InternalError"), 1, nil, ""},
 		"cut":         {cut, 2, nil, ""},
 		"refused":     {answer(403, "AccessDenied"), 100, object.ErrRefused, "rights"},

@@ -1,6 +1,7 @@
 package work
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -12,13 +13,28 @@ import (
 )
 
 // TestBandwidthIsShared: worker processes of one machine write what they take into one file, and no
-// other work does.
+// other work does. The file is in the folder of the node where a Pod has one, and else in that for
+// temporary files.
 func TestBandwidthIsShared(t *testing.T) {
 	t.Parallel()
+	for _, pod := range []bool{true, false} {
+		t.Run(fmt.Sprintf("Pod=%t", pod), func(t *testing.T) {
+			t.Parallel()
+			bandwidthIsShared(t, pod)
+		})
+	}
+}
+
+func bandwidthIsShared(t *testing.T, pod bool) {
 	dir, tmp := t.TempDir(), t.TempDir()
+	shared, node := tmp, ""
+	if pod {
+		node = filepath.Join(t.TempDir(), "bandwidth")
+		shared = node
+	}
 	run := func(do string, v worker.Volume, rate int64) error {
 		j := job(dir, v)
-		j.Env = append(os.Environ(), "TMPDIR="+tmp)
+		j.Env = append(os.Environ(), "TMPDIR="+tmp, nodeFolder+"="+node)
 		j.Order.Do, j.Order.SizeBytes, j.Order.BytesPerSecond = do, volumeBytes, rate
 		j.Order.Create = backup.CreateOptions{Volume: "vol", Backup: "first", Snapshot: "s1",
 			SnapshotCreated: time.Unix(1e9, 0)}
@@ -28,7 +44,7 @@ func TestBandwidthIsShared(t *testing.T) {
 	}
 	spent := func() string {
 		t.Helper()
-		names, err := filepath.Glob(filepath.Join(tmp, "ankole-backup-bandwidth-*"))
+		names, err := filepath.Glob(filepath.Join(shared, "ankole-backup-bandwidth-*"))
 		if err != nil || len(names) > 1 {
 			t.Fatalf("%v, %v", names, err)
 		}

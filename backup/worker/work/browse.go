@@ -94,7 +94,11 @@ func browse(ctx context.Context, store object.Store, t *target.Target, o *worker
 	case worker.DeleteVolume:
 		return nil, backup.DeleteVolume(ctx, store, o.Volume)
 	case worker.Verify:
-		v, err := backup.Verify(ctx, store, o.Volume, o.Verify)
+		verify, of := backup.Verify, o.Volume
+		if o.Image != "" {
+			verify, of = backup.VerifyImage, o.Image
+		}
+		v, err := verify(ctx, store, of, o.Verify)
 		if err != nil {
 			return nil, err
 		}

@@ -61,6 +61,11 @@ func TestImages(t *testing.T) {
 	}); err != nil || !bytes.Equal(got.data, v.data) || !last.Begun || last.SizeBytes != imageBytes {
 		t.Errorf("restored otherwise, or not: %v, told at last %+v", err, last)
 	}
+	j.Order.Do, j.Order.Image = worker.Verify, "img"
+	out, err := worker.Run(t.Context(), j)
+	if err != nil || !strings.Contains(string(out), `"Backups":["img"]`) || !strings.Contains(string(out), `"Blocks":2,`) {
+		t.Errorf("verified: %s, %v", out, err)
+	}
 	if _, err := imageOrder(t, dir, worker.CreateImage, v, func(j *worker.Job) {
 		j.Order.CreateImage.Checksum = strings.Repeat("cd", 64)
 	}); !errors.Is(err, backup.ErrExists) {

@@ -163,7 +163,7 @@ func (w *process) carryOut(ctx context.Context, resolve func(string) string) (an
 	}
 	o.Create.Keys, o.Restore.Keys, o.Verify.Keys = keys, keys, keys
 	o.CreateImage.Keys, o.RestoreImage.Keys = keys, keys
-	limit, err := budget.Open(os.TempDir(), o.BytesPerSecond) // the mount of a share hides the folder
+	limit, err := budget.Open(budget.Folder(resolve), o.BytesPerSecond) // the mount of a share hides it
 	if err != nil {
 		return nil, err
 	}

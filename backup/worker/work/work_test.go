@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -18,10 +19,23 @@ import (
 	"golang.org/x/sys/unix"
 
 	"ankole.storage/backup"
+	"ankole.storage/backup/budget"
 	"ankole.storage/backup/format"
 	"ankole.storage/backup/target"
 	"ankole.storage/backup/worker"
 )
+
+// nodeFolder names the environment variable that stands for budget.FolderInPod in workers of tests;
+// without it they are in no Pod.
+const nodeFolder = "ANKOLE_TEST_NODE_FOLDER"
+
+// inPod resolves paths for a worker of a test.
+func inPod(path string) string {
+	if path == budget.FolderInPod {
+		return os.Getenv(nodeFolder)
+	}
+	return path
+}
 
 // TestMain plays the worker where a test has started it as one.
 func TestMain(m *testing.M) {
@@ -33,7 +47,7 @@ func TestMain(m *testing.M) {
 	}
 	conn, shared, err := worker.Inherited()
 	if err == nil {
-		err = Main(context.Background(), conn, shared, func(p string) string { return p })
+		err = Main(context.Background(), conn, shared, inPod)
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -329,15 +343,33 @@ func TestStoreHangs(t *testing.T) {
 		!strings.Contains(err.Error(), fmt.Sprintf("process %d cannot be ended", left.Pid)) {
 		t.Fatal(err)
 	}
+	beside := func(j worker.Job) {
+		t.Helper()
+		_, err := worker.Run(t.Context(), j)
+		if !errors.Is(err, worker.ErrHeld) || !strings.Contains(err.Error(), fmt.Sprintf("process %d ", left.Pid)) {
+			t.Errorf("beside a worker that hangs: %v", err)
+		}
+	}
 	var wg sync.WaitGroup
 	for range 4 {
+		wg.Go(func() { beside(list) })
+	}
+	wg.Wait()
+	orders := make(chan int, 100) // of as many backups
+	for range 4 {
 		wg.Go(func() {
-			_, err := worker.Run(t.Context(), list)
-			if !errors.Is(err, worker.ErrHeld) || !strings.Contains(err.Error(), fmt.Sprintf("process %d ", left.Pid)) {
-				t.Errorf("beside a worker that hangs: %v", err)
+			for n := range orders {
+				j := job(dir, newMemory())
+				j.Order.Do, j.Order.SizeBytes, j.Order.GiveUp = worker.Create, volumeBytes, 100*time.Millisecond
+				j.Order.Create = backup.CreateOptions{Volume: "vol-" + strconv.Itoa(n), Backup: "first", Snapshot: "s1"}
+				beside(j)
 			}
 		})
 	}
+	for n := range cap(orders) {
+		orders <- n
+	}
+	close(orders)
 	wg.Wait()
 	if _, err := worker.Run(t.Context(), listing(t.TempDir())); err != nil {
 		t.Errorf("another target: %v", err)
@@ -347,6 +379,12 @@ func TestStoreHangs(t *testing.T) {
 	}
 	if _, err := worker.Run(t.Context(), list); err != nil {
 		t.Errorf("after its end: %v", err)
+	}
+	j := job(dir, newMemory())
+	j.Order.Do, j.Order.SizeBytes = worker.Create, volumeBytes
+	j.Order.Create = backup.CreateOptions{Volume: "vol-0", Backup: "first", Snapshot: "s1"}
+	if _, err := worker.Run(t.Context(), j); err != nil {
+		t.Errorf("a backup after its end: %v", err)
 	}
 }
 

@@ -86,7 +86,7 @@ func (r *Reconciler) carry(ctx context.Context, d *v1beta2.BackingImageDataSourc
 func (r *Reconciler) fill(ctx context.Context, d *v1beta2.BackingImageDataSource, s seen) (err error) {
 	ip := s.Pod.Status.PodIP
 	if restores(d) {
-		return r.restore(ctx, ip, d, s.Restore.Target)
+		return r.restore(ctx, ip, d, s.Restore)
 	}
 	var key []byte
 	if recodes(d) {

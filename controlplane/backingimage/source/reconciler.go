@@ -192,6 +192,7 @@ func (r *Reconciler) gather(ctx context.Context, d *v1beta2.BackingImageDataSour
 	}
 	s.Image = values.String(setting.DefaultBackingImageManagerImage)
 	s.Settings = instancemanager.SettingsFrom(values, r.cfg.ServiceAccount)
+	s.Restore.BytesPerSecond = store.BytesPerSecond(values)
 	m := &v1beta2.BackingImageManager{}
 	name := naming.BackingImageManagerName(s.Image, d.Spec.DiskUUID)
 	if s.Manager, err = get(ctx, r.client, d.Namespace, name, m); err != nil {

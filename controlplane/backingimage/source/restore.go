@@ -16,6 +16,8 @@ import (
 type restored struct {
 	// Target is the backup target that is named; nil if there is none.
 	Target *v1beta2.BackupTarget
+	// BytesPerSecond is what backups and restores of the node send and read at most; 0 is no limit.
+	BytesPerSecond int64
 }
 
 // restores says whether a data source makes its file of a backup.
@@ -77,17 +79,19 @@ func (r *Reconciler) gatherTarget(ctx context.Context, d *v1beta2.BackingImageDa
 
 // restore gives the process at ip what it takes to read the backup.
 func (r *Reconciler) restore(ctx context.Context, ip string, d *v1beta2.BackingImageDataSource,
-	t *v1beta2.BackupTarget) error {
+	with restored) error {
 	var order struct {
 		Credentials     map[string]string `json:"credentials"`
 		ConcurrentLimit int               `json:"concurrentLimit"`
+		NodeBandwidth   int64             `json:"nodeBandwidth"`
 	}
 	var err error
-	if order.Credentials, err = r.cfg.Access.Credentials(ctx, t); err != nil {
+	if order.Credentials, err = r.cfg.Access.Credentials(ctx, with.Target); err != nil {
 		return err
 	}
 	// Without a limit, or with one that is none, the worker has its own.
 	order.ConcurrentLimit, _ = strconv.Atoi(d.Spec.Parameters[v1beta2.BackingImageParameterConcurrentLimit])
+	order.NodeBandwidth = with.BytesPerSecond
 	body, err := json.Marshal(order)
 	if err != nil {
 		return err

@@ -81,17 +81,22 @@ func TestRestore(t *testing.T) {
 		return (&net.Dialer{}).DialContext(ctx, "tcp", server.Listener.Addr().String())
 	}})
 	c := newRestore()
-	if err := r.restore(t.Context(), "10.0.0.1", c.d, c.s.Restore.Target); err != nil {
+	c.s.Restore.BytesPerSecond = 7 << 20
+	if err := r.restore(t.Context(), "10.0.0.1", c.d, c.s.Restore); err != nil {
 		t.Fatal(err)
 	}
 	what, body, _ := strings.Cut(got, " {")
-	var order struct{ ConcurrentLimit int }
+	var order struct {
+		ConcurrentLimit int
+		NodeBandwidth   int64
+	}
 	if err := json.Unmarshal([]byte("{"+body), &order); err != nil || order.ConcurrentLimit != 3 ||
+		order.NodeBandwidth != 7<<20 ||
 		what != "POST /v1/file?action=restore" {
 		t.Errorf("%s: %v", got, err)
 	}
 	status = http.StatusConflict
-	if err := r.restore(t.Context(), "10.0.0.1", c.d, c.s.Restore.Target); err == nil {
+	if err := r.restore(t.Context(), "10.0.0.1", c.d, c.s.Restore); err == nil {
 		t.Error("refused, and no error")
 	}
 }

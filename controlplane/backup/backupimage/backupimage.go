@@ -7,6 +7,9 @@
 // once. Deleting an object deletes the backup in the store, unless label
 // longhorn.io/delete-custom-resource-only says otherwise.
 //
+// A backup that is complete is verified when that is asked for or due (package verification). What
+// is damaged then is written again by a manager that has the image.
+//
 // decide is pure; docs/design/backups.md has the states and the decision table.
 package backupimage
 
@@ -16,6 +19,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"sync"
 	"time"
 
@@ -32,6 +36,7 @@ import (
 	"ankole.storage/api/rpc/bimrpc"
 	"ankole.storage/controlplane/backingimage"
 	"ankole.storage/controlplane/backup/store"
+	"ankole.storage/controlplane/backup/verification"
 	"ankole.storage/controlplane/loop"
 	"ankole.storage/controlplane/object/naming"
 	"ankole.storage/controlplane/process/engineclient"
@@ -47,7 +52,9 @@ type Config struct {
 	// NodeName is the leader's node, the owner of backups.
 	NodeName string
 	// Access reaches stores, Connect backing image managers at host:port.
-	Access  *store.Access
+	Access *store.Access
+	// Parts verifies backups.
+	Parts   *verification.Parts
 	Connect func(address string) (*grpc.ClientConn, error)
 }
 
@@ -76,7 +83,9 @@ type lost struct {
 
 // New returns the reconciler.
 func New(cfg Config) *Reconciler {
-	return &Reconciler{cfg: cfg, errands: store.NewErrands[outcome](), lost: map[string]lost{}}
+	r := &Reconciler{cfg: cfg, errands: store.NewErrands[outcome](), lost: map[string]lost{}}
+	cfg.Parts.OnEnd(kind, r.errands.Wake)
+	return r
 }
 
 // SetupWithManager registers it; it runs on the leader.
@@ -113,6 +122,9 @@ func (r *Reconciler) Controller() loop.Controller[*v1beta2.BackupBackingImage, s
 				return r.names(func(b *v1beta2.BackupBackingImage) bool {
 					return b.Spec.BackupTargetName == t.Name && !settled(b)
 				})
+			}),
+			loop.Watching(&v1beta2.Setting{}, func(s *v1beta2.Setting) []string {
+				return r.names(func(*v1beta2.BackupBackingImage) bool { return s.Name == setting.BackupVerifyInterval })
 			}),
 		},
 		Wakeups: loop.By(r.errands.Wakeups()),
@@ -163,9 +175,12 @@ type seen struct {
 	Settings setting.Values
 	// Errand is the latest one.
 	Errand store.Errand[outcome]
+	// Verification is what its verification looks at.
+	Verification verification.Seen
 }
 
-// Orders: again counts one more manager that was lost. The others are errands: create orders the
+// Orders: again counts one more manager that was lost, verify begins the next part of a
+// verification. The others are errands: create orders the
 // backup of From, follow asks the manager of the object's status, inspect and remove ask the store.
 const (
 	orderAgain   = "again"
@@ -173,6 +188,7 @@ const (
 	orderFollow  = "follow"
 	orderInspect = "inspect"
 	orderRemove  = "remove"
+	orderVerify  = "verify"
 )
 
 func (r *Reconciler) gather(ctx context.Context, b *v1beta2.BackupBackingImage) (seen, error) {
@@ -187,6 +203,7 @@ func (r *Reconciler) gather(ctx context.Context, b *v1beta2.BackupBackingImage) 
 		}
 	}
 	s.Settings, err = stored.Read(ctx, r.client, b.Namespace)
+	s.Verification = r.cfg.Parts.Seen(b.Spec.BackupTargetName, s.Settings)
 	return s, err
 }
 
@@ -264,6 +281,10 @@ func (r *Reconciler) carry(_ context.Context, b *v1beta2.BackupBackingImage, s s
 		r.lost[b.Name] = lost{b.UID, s.Lost + 1}
 		return nil
 	}
+	if order == orderVerify {
+		r.cfg.Parts.Begin(subject(b), r.cfg.Access, s.Target, s.Settings)
+		return nil
+	}
 	b = b.DeepCopy() // the errand outlives the step
 	r.errands.Begin(b.Name, named(b, order), func(ctx context.Context) (out outcome, err error) {
 		switch order {
@@ -322,6 +343,9 @@ func requestOf(b *v1beta2.BackupBackingImage, i *v1beta2.BackingImage, t *v1beta
 		ConcurrentLimit:   int32(settings.Int(setting.BackupConcurrentLimit)),
 		Parameters: map[string]string{v1beta2.BackingImageParameterSecret: i.Spec.Secret,
 			v1beta2.BackingImageParameterSecretNamespace: i.Spec.SecretNamespace}}
+	if rate := store.BytesPerSecond(settings); rate > 0 {
+		q.Parameters[v1beta2.BackingImageParameterNodeBandwidth] = strconv.FormatInt(rate, 10)
+	}
 	for _, key := range slices.Sorted(maps.Keys(b.Spec.Labels)) {
 		q.Labels = append(q.Labels, key+"="+b.Spec.Labels[key])
 	}

@@ -46,16 +46,29 @@ func decide(now time.Time, b *v1beta2.BackupBackingImage, s seen) loop.Decision 
 	if b.DeletionTimestamp != nil {
 		return p.giveUp()
 	}
-	if !b.Spec.UserCreated {
+	d := p.make()
+	if d.Do != nil || b.Status.State != v1beta2.BackupStateCompleted {
+		return d
+	}
+	return p.verify(d)
+}
+
+// make has the backup made, or reads the one that the store has.
+func (p *pass) make() loop.Decision {
+	if !p.b.Spec.UserCreated {
 		return p.mirror()
 	}
-	switch b.Status.State {
+	switch b := p.b; b.Status.State {
 	case v1beta2.BackupStateNew:
 		b.Status.State = v1beta2.BackupStatePending
 	case v1beta2.BackupStatePending:
 		return p.order()
 	case v1beta2.BackupStateInProgress:
 		return p.follow()
+	case v1beta2.BackupStateCompleted:
+		if p.mends() {
+			b.Status.State, b.Status.Progress = v1beta2.BackupStatePending, 0
+		}
 	}
 	return loop.Decision{}
 }
@@ -80,10 +93,14 @@ func (p *pass) wait(why string) loop.Decision {
 	return loop.Decision{}
 }
 
-// fail ends a backup of this cluster.
+// fail ends a backup of this cluster. One that was complete stays that.
 func (p *pass) fail(why string) loop.Decision {
 	st := &p.b.Status
 	st.State, st.Error, st.LastSyncedAt = v1beta2.BackupStateError, why, metav1.NewTime(p.now.Truncate(time.Second))
+	if st.BackupCreatedAt != "" {
+		st.State, st.Error, st.Progress = v1beta2.BackupStateCompleted, "", 100
+		why = "what is damaged in the store was not written again: " + why
+	}
 	st.Messages = map[string]string{v1beta2.BackupMessageError: why}
 	return loop.Decision{Events: []loop.Event{{Warning: true, Reason: string(v1beta2.BackupStateError),
 		Message: "Backup " + p.b.Name + " of backing image " + p.b.Spec.BackingImage + " has failed: " + why}}}
@@ -192,7 +209,7 @@ func (p *pass) lost() loop.Decision {
 		return p.fail(ended + ", " + strconv.Itoa(p.s.Lost+1) + " times")
 	}
 	p.told(ended + ": it is made again")
-	st.State, st.ManagerAddress, st.Progress = v1beta2.BackupStatePending, "", 0
+	st.State, st.Progress = v1beta2.BackupStatePending, 0 // the address stays: the store may have a part
 	return loop.Decision{Do: loop.Call{What: "make backup " + p.b.Name + " again", Order: orderAgain}}
 }
 
@@ -238,7 +255,7 @@ func (p *pass) mirror() loop.Decision {
 func (p *pass) neverOrdered() bool {
 	st := p.b.Status
 	return p.b.Spec.UserCreated && (st.State == v1beta2.BackupStateNew || st.State == v1beta2.BackupStatePending) &&
-		st.ManagerAddress == ""
+		st.ManagerAddress == "" && st.BackupCreatedAt == ""
 }
 
 // giveUp removes the backup from the store, and lets the object go. A run that is under way is

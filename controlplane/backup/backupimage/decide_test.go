@@ -190,6 +190,20 @@ func TestDecide(t *testing.T) {
 	}
 }
 
+// TestLostAndDeleted: of a backup whose manager has ended the store may have a part. It goes with
+// the object even if that is deleted before another manager is ordered.
+func TestLostAndDeleted(t *testing.T) {
+	c := newScene(state(v1beta2.BackupStateInProgress), ordered,
+		errand(orderInspect, 0, engineclient.ErrNotFound, outcome{}))
+	if d := decide(t0, c.b, c.s); show(d) == "" || c.b.Status.State != v1beta2.BackupStatePending {
+		t.Fatalf("%q, %q", show(d), c.b.Status.State)
+	}
+	deleted(c)
+	if d := decide(t0, c.b, c.s); !strings.Contains(show(d), "remove backup") {
+		t.Errorf("the deleted object: %q", show(d))
+	}
+}
+
 // TestCompleted: what the store says is in the object.
 func TestCompleted(t *testing.T) {
 	c := newScene(state(v1beta2.BackupStateInProgress), errand(orderInspect, 0, nil, outcome{
@@ -212,6 +226,13 @@ func TestRequest(t *testing.T) {
 	})
 	values := setting.Values{setting.BackupCompressionMethod: "gzip", setting.BackupConcurrentLimit: "3"}
 	q := requestOf(c.b, c.s.Image, c.s.Target, map[string]string{"BACKUP_ENCRYPTION_KEY": "k"}, values)
+	if got := q.Parameters["node-bandwidth"]; got != "" {
+		t.Errorf("a bandwidth of %s, and no setting says one", got)
+	}
+	values[setting.BackupBandwidthLimit] = "5"
+	if got := requestOf(c.b, c.s.Image, c.s.Target, nil, values).Parameters["node-bandwidth"]; got != "5242880" {
+		t.Errorf("a bandwidth of %q, and the setting says 5 MiB", got)
+	}
 	if q.Name != "golden" || q.Uuid != "u" || q.Checksum != "0a" || q.BackupTarget != "s3://b@r/" ||
 		q.CompressionMethod != "encrypted-gzip" || q.ConcurrentLimit != 3 || strings.Join(q.Labels, " ") != "a=1 b=2" {
 		t.Errorf("%v", q)

@@ -7,8 +7,7 @@
 // longhorn.io/delete-custom-resource-only says otherwise.
 //
 // When it is asked to, or when setting backup-verify-interval says so, it has all verified that the
-// store has of the volume, in parts: how far that is stands in the status after each, so that the
-// next leader goes on where one has ended.
+// store has of the volume (package verification).
 //
 // decide is pure; docs/design/backups.md has the decision table.
 package backupvolume
@@ -26,6 +25,7 @@ import (
 
 	"ankole.storage/api/longhorn/v1beta2"
 	"ankole.storage/controlplane/backup/store"
+	"ankole.storage/controlplane/backup/verification"
 	"ankole.storage/controlplane/loop"
 	"ankole.storage/controlplane/object/naming"
 	"ankole.storage/controlplane/process/engineclient"
@@ -37,8 +37,9 @@ import (
 type Config struct {
 	// NodeName is the leader's node, the owner of backup volumes.
 	NodeName string
-	// Access reaches stores.
+	// Access reaches stores, Parts verifies what they hold. SetupWithManager registers Parts.
 	Access *store.Access
+	Parts  *verification.Parts
 }
 
 // content is what a store has of a volume.
@@ -54,18 +55,12 @@ type Reconciler struct {
 	cfg     Config
 	client  client.Client
 	errands *store.Errands[content]
-	// parts are the parts of verifications, one at a time for each target, by its name.
-	parts *store.Errands[*engineclient.Verified]
 }
 
 // New returns the reconciler.
 func New(cfg Config) *Reconciler {
-	r := &Reconciler{cfg: cfg, errands: store.NewErrands[content](), parts: store.NewErrands[*engineclient.Verified]()}
-	r.parts.Wake = func(ctx context.Context, target string) {
-		if of := partOf(r.parts.Of(target).Order); of != "" {
-			r.errands.Wake(ctx, of)
-		}
-	}
+	r := &Reconciler{cfg: cfg, errands: store.NewErrands[content]()}
+	cfg.Parts.OnEnd(kind, r.errands.Wake)
 	return r
 }
 
@@ -75,8 +70,8 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 	if err := mgr.Add(r.errands); err != nil {
 		return fmt.Errorf("add the looks at backup volumes: %w", err)
 	}
-	if err := mgr.Add(r.parts); err != nil {
-		return fmt.Errorf("add the verifications of backup volumes: %w", err)
+	if err := mgr.Add(r.cfg.Parts); err != nil {
+		return fmt.Errorf("add the verifications of backups: %w", err)
 	}
 	return loop.Setup(mgr, r.cfg.Access.Namespace, r.Controller())
 }
@@ -128,11 +123,9 @@ type seen struct {
 	// Errand is the latest one.
 	Errand store.Errand[content]
 	Owner  string
-	// Part is the latest part of a verification of the target, of this volume or another one. Every is
-	// the pause between verifications that nobody asks for; 0: there are none.
-	Part     store.Errand[*engineclient.Verified]
-	Every    time.Duration
-	Settings setting.Values
+	// Verification is what its verification looks at.
+	Verification verification.Seen
+	Settings     setting.Values
 }
 
 // Orders: verify begins the next part of a verification, the others an errand.
@@ -163,15 +156,14 @@ func (r *Reconciler) gather(ctx context.Context, v *v1beta2.BackupVolume) (seen,
 	}
 	slices.SortFunc(s.Backups, func(a, b v1beta2.Backup) int { return strings.Compare(a.Name, b.Name) })
 	s.Settings, err = stored.Read(ctx, r.client, v.Namespace)
-	s.Part = r.parts.Of(v.Spec.BackupTargetName)
-	s.Every = time.Duration(s.Settings.Int(setting.BackupVerifyInterval)) * time.Hour
+	s.Verification = r.cfg.Parts.Seen(v.Spec.BackupTargetName, s.Settings)
 	return s, err
 }
 
 func (r *Reconciler) carry(_ context.Context, v *v1beta2.BackupVolume, s seen, what any) error {
 	order := what.(string)
 	if order == orderVerify {
-		r.part(v, s.Target, s.Settings)
+		r.cfg.Parts.Begin(subject(v), r.cfg.Access, s.Target, s.Settings)
 		return nil
 	}
 	r.errands.Begin(v.Name, named(v, order), func(ctx context.Context) (content, error) {

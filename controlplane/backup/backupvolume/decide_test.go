@@ -2,6 +2,7 @@ package backupvolume
 
 import (
 	"errors"
+	"strings"
 	"testing"
 	"time"
 
@@ -115,6 +116,20 @@ func TestStatusOfALook(t *testing.T) {
 	if !v.Status.LastSyncedAt.Time.Equal(t0) || !v.Status.LastModificationTime.Time.Equal(t0.Add(-time.Hour)) ||
 		v.Status.LastBackupName != "b1" {
 		t.Errorf("%+v", v.Status)
+	}
+}
+
+// TestNameOfAnotherTarget: a backup whose name one of another volume or target has is told of, and
+// the other one stays as it is.
+func TestNameOfAnotherTarget(t *testing.T) {
+	v := volume(nil)
+	s := seen{Errand: done(orderLook, 0, nil, "b1", "b2"), Taken: map[string]bool{"b1": true},
+		Target: &v1beta2.BackupTarget{Spec: v1beta2.BackupTargetSpec{BackupTargetURL: "s3://b@r/"}}}
+	if got := show(decide(t0, v, s)); got != "create *v1beta2.Backup b2" {
+		t.Errorf("%q", got)
+	}
+	if told := v.Status.Messages[v1beta2.BackupMessageInfo]; !strings.Contains(told, "backup b1 is not shown") {
+		t.Errorf("%v", v.Status.Messages)
 	}
 }
 

@@ -23,6 +23,7 @@ import (
 	"ankole.storage/controlplane/object/condition"
 	"ankole.storage/controlplane/object/naming"
 	"ankole.storage/controlplane/process/engineclient"
+	"ankole.storage/controlplane/setting"
 )
 
 // Access reaches stores.
@@ -35,6 +36,12 @@ type Access struct {
 	Cached, Live client.Reader
 	// Runner has the binary run.
 	Runner engineclient.Runner
+}
+
+// BytesPerSecond is what backups and restores of a node send and read at most, as the settings say;
+// 0 is no limit.
+func BytesPerSecond(settings setting.Values) int64 {
+	return int64(settings.Int(setting.BackupBandwidthLimit)) << 20
 }
 
 // Store is a backup target with what it takes to reach it.

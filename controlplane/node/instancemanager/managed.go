@@ -9,6 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"ankole.storage/backup/budget"
 	"ankole.storage/controlplane/object/naming"
 	"ankole.storage/controlplane/setting"
 )
@@ -88,6 +89,19 @@ func TLSVolume() corev1.Volume {
 // TLSMount is where PodEnvironment says that the certificate is.
 func TLSMount() corev1.VolumeMount {
 	return corev1.VolumeMount{Name: volumeTLS, MountPath: naming.TLSFilesInPod}
+}
+
+// BudgetVolume is the folder of a node in which the workers of its backups share their bandwidth.
+func BudgetVolume() corev1.Volume {
+	made := corev1.HostPathDirectoryOrCreate
+	return corev1.Volume{Name: volumeBudget, VolumeSource: corev1.VolumeSource{
+		HostPath: &corev1.HostPathVolumeSource{Path: naming.BackupBudgetHost, Type: &made},
+	}}
+}
+
+// BudgetMount is where those workers look for it.
+func BudgetMount() corev1.VolumeMount {
+	return corev1.VolumeMount{Name: volumeBudget, MountPath: budget.FolderInPod}
 }
 
 // PodReady tells whether a Pod runs, has an address, and all its containers are ready.

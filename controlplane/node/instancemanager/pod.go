@@ -40,6 +40,7 @@ const (
 	volumeSockets  = "unix-domain-socket"
 	volumeTLS      = "longhorn-grpc-tls"
 	volumeDevices  = "dev-longhorn"
+	volumeBudget   = "backup-bandwidth"
 )
 
 // annotationPriorityClass remembers the setting a Pod was made with: the cluster may fill in a

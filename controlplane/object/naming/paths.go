@@ -10,6 +10,7 @@ const (
 	DefaultDataPath    = "/var/lib/longhorn"
 	EngineBinariesHost = DefaultDataPath + "/engine-binaries"
 	UnixSocketsHost    = DefaultDataPath + "/unix-domain-socket"
+	BackupBudgetHost   = DefaultDataPath + "/backup-bandwidth"
 	DeviceDirectory    = "/dev/longhorn"
 	MapperDirectory    = "/dev/mapper"
 	CSISocketHost      = "/var/lib/kubelet/plugins/driver.longhorn.io/csi.sock"

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strconv"
 	"strings"
 	"sync"
 	"unsafe"
@@ -31,10 +32,12 @@ const (
 	backupError      = "error"
 )
 
-// Parameters of a backup: the Secret that the image is encrypted with.
+// Parameters of a backup: the Secret that the image is encrypted with, and how many bytes per
+// second backups and restores of the node send and read at most, together.
 const (
 	parameterSecret          = "secret"
 	parameterSecretNamespace = "secret-namespace"
+	parameterNodeBandwidth   = "node-bandwidth"
 )
 
 // contentShare is how much of the progress is content; the rest is the record.
@@ -104,7 +107,8 @@ func (m *Manager) BackupCreate(_ context.Context, q *bimrpc.BackupCreateRequest)
 	id := idOf(q)
 	t, err := target.Parse(q.GetBackupTarget())
 	labels, bad := labelsOf(q.GetLabels())
-	if err = errors.Join(id.Check(), err, bad, backingimage.CheckChecksum(q.GetChecksum())); err != nil {
+	rate, badRate := bandwidthOf(q.GetParameters())
+	if err = errors.Join(id.Check(), err, bad, badRate, backingimage.CheckChecksum(q.GetChecksum())); err != nil {
 		return nil, status.Error(codes.InvalidArgument, err.Error())
 	}
 	i, err := m.files.Get(id)
@@ -123,9 +127,10 @@ func (m *Manager) BackupCreate(_ context.Context, q *bimrpc.BackupCreateRequest)
 		return &emptypb.Empty{}, coded(err)
 	}
 	o := worker.Order{Do: worker.CreateImage, Target: q.GetBackupTarget(), Credentials: q.GetCredential(),
-		SizeBytes: i.Record.Size, CreateImage: backup.ImageCreateOptions{Image: id.Name, Checksum: i.File.Checksum,
-			Labels: labels, Compression: format.Compression(q.GetCompressionMethod()), Workers: int(q.GetConcurrentLimit()),
-			Secret: q.GetParameters()[parameterSecret], SecretNamespace: q.GetParameters()[parameterSecretNamespace]}}
+		SizeBytes: i.Record.Size, BytesPerSecond: rate}
+	o.CreateImage = backup.ImageCreateOptions{Image: id.Name, Checksum: i.File.Checksum, Labels: labels,
+		Compression: format.Compression(q.GetCompressionMethod()), Workers: int(q.GetConcurrentLimit()),
+		Secret: q.GetParameters()[parameterSecret], SecretNamespace: q.GetParameters()[parameterSecretNamespace]}
 	m.work.Go(func() {
 		err := m.files.Read(context.Background(), id, func(ctx context.Context, f disk.File, _ files.Image) error {
 			return m.backUp(ctx, at, o, f)
@@ -148,6 +153,19 @@ func (m *Manager) backUp(ctx context.Context, at *backing, o worker.Order, f dis
 			return nil
 		}})
 	return err
+}
+
+// bandwidthOf reads the limit of a node; 0 for none.
+func bandwidthOf(parameters map[string]string) (int64, error) {
+	text := parameters[parameterNodeBandwidth]
+	if text == "" {
+		return 0, nil
+	}
+	rate, err := strconv.ParseInt(text, 10, 64)
+	if err != nil || rate < 0 {
+		return 0, fmt.Errorf("parameter %s is %.40q: give bytes per second, 0 for no limit", parameterNodeBandwidth, text)
+	}
+	return rate, nil
 }
 
 // labelsOf reads KEY=VALUE.

@@ -9,6 +9,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -16,9 +17,11 @@ import (
 	"google.golang.org/grpc/status"
 
 	"ankole.storage/api/rpc/bimrpc"
+	"ankole.storage/backup/budget"
 	"ankole.storage/backup/worker"
 	"ankole.storage/backup/worker/work"
 	"ankole.storage/dataplane/backingimage"
+	"ankole.storage/host/hostpath"
 	"ankole.storage/test/wait"
 )
 
@@ -35,13 +38,16 @@ func TestMain(m *testing.M) {
 	}
 	conn, shared, err := worker.Inherited()
 	if err == nil {
-		err = work.Main(context.Background(), conn, shared, func(p string) string { return p })
+		err = work.Main(context.Background(), conn, shared, hostpath.Resolve)
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
 }
+
+// fast is a bandwidth that nothing waits for.
+const fast = 1 << 40
 
 // thisProgram is a backup worker.
 var thisProgram = []string{"/proc/self/exe"}
@@ -74,7 +80,8 @@ func restoreSource(t *testing.T, url, sum string) (string, *Source, *httptest.Se
 // order gives a data source the order to restore.
 func order(t *testing.T, server *httptest.Server) int {
 	t.Helper()
-	body, err := json.Marshal(RestoreOrder{Credentials: map[string]string{"AWS_ACCESS_KEY_ID": "k"}, ConcurrentLimit: 1})
+	body, err := json.Marshal(RestoreOrder{Credentials: map[string]string{"AWS_ACCESS_KEY_ID": "k"}, ConcurrentLimit: 1,
+		NodeBandwidth: fast})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -123,6 +130,52 @@ func TestBackup(t *testing.T) {
 	}
 }
 
+// TestBandwidthOfBackups: backup and restore of an image take what they send and read from the
+// budget of the node, which is in the folder that its Pods share.
+func TestBandwidthOfBackups(t *testing.T) { // not beside others: it sets the environment
+	content, dir, node := image(3<<20), t.TempDir(), t.TempDir()
+	mounts, err := json.Marshal(map[string]string{budget.FolderInPod: node})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv(hostpath.Variable, string(mounts))
+	spent := func() (all string) {
+		t.Helper()
+		names, err := filepath.Glob(filepath.Join(node, "*"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, name := range names {
+			data, err := os.ReadFile(name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			all += string(data)
+		}
+		return all
+	}
+	s := siteWith(t, content)
+	s.cfg.Worker = thisProgram
+	q := backupOf(dir, sumOf(content))
+	q.Parameters[parameterNodeBandwidth] = strconv.Itoa(fast)
+	if _, err := s.client.BackupCreate(t.Context(), q); err != nil {
+		t.Fatal(err)
+	}
+	if got := s.awaitBackup(t); got.State != backupComplete {
+		t.Fatalf("%+v", got)
+	}
+	sent := spent()
+	if sent == "" {
+		t.Error("the backup has taken nothing from the budget")
+	}
+	_, _, server := restoreSource(t, "vfs://"+dir+"?backingImage=cirros", "")
+	wait.Until(t, "the order is taken", func() bool { return order(t, server) == http.StatusOK })
+	awaitSource(t, server, "ready-for-transfer")
+	if spent() == sent {
+		t.Error("the restore has taken nothing from the budget")
+	}
+}
+
 // TestBackupIsRefused: what cannot be backed up is said at once, what fails is said by the status.
 func TestBackupIsRefused(t *testing.T) {
 	t.Parallel()
@@ -142,8 +195,10 @@ func TestBackupIsRefused(t *testing.T) {
 		q    *bimrpc.BackupCreateRequest
 		code codes.Code
 	}{
-		"no target":      {change(func(q *bimrpc.BackupCreateRequest) { q.BackupTarget = "x" }), codes.InvalidArgument},
-		"no label":       {change(func(q *bimrpc.BackupCreateRequest) { q.Labels = []string{"x"} }), codes.InvalidArgument},
+		"no target": {change(func(q *bimrpc.BackupCreateRequest) { q.BackupTarget = "x" }), codes.InvalidArgument},
+		"no label":  {change(func(q *bimrpc.BackupCreateRequest) { q.Labels = []string{"x"} }), codes.InvalidArgument},
+		"no bandwidth": {change(func(q *bimrpc.BackupCreateRequest) { q.Parameters[parameterNodeBandwidth] = "-1" }),
+			codes.InvalidArgument},
 		"no name":        {change(func(q *bimrpc.BackupCreateRequest) { q.Name = "../x" }), codes.InvalidArgument},
 		"another image":  {change(func(q *bimrpc.BackupCreateRequest) { q.Uuid = "11111111" }), codes.NotFound},
 		"other contents": {backupOf(dir, strings.Repeat("0a", 64)), codes.FailedPrecondition},

@@ -155,7 +155,7 @@ func (s *Source) fill(ctx context.Context, run files.Run, r io.Reader, size int6
 		err = m.Fits(size)
 	}
 	if err == nil {
-		_, err = io.CopyBuffer(m, struct{ io.Reader }{c}, make([]byte, 256<<10))
+		_, err = m.ReadFrom(c)
 	}
 	if err = errors.Join(err, ctx.Err()); err != nil {
 		return backingimage.Record{}, errors.Join(err, m.Abort())

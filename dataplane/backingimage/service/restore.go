@@ -36,6 +36,9 @@ func readOrder(w http.ResponseWriter, q *http.Request, into any) error {
 type RestoreOrder struct {
 	Credentials     map[string]string `json:"credentials"`
 	ConcurrentLimit int               `json:"concurrentLimit"`
+	// NodeBandwidth is how many bytes per second backups and restores of the node send and read at
+	// most, together; 0 is no limit.
+	NodeBandwidth int64 `json:"nodeBandwidth"`
 }
 
 // checkRestore says what a restore lacks.
@@ -85,7 +88,8 @@ func (s *Source) restoreFile(ctx context.Context, run files.Run) (backingimage.R
 func (s *Source) restore(ctx context.Context, run files.Run, from target.Image, order RestoreOrder,
 	making *store.Making) (string, error) {
 	o := worker.Order{Do: worker.RestoreImage, Target: from.Target.URL(), Credentials: order.Credentials,
-		RestoreImage: backup.ImageRestoreOptions{Image: from.Name, Workers: order.ConcurrentLimit}}
+		BytesPerSecond: order.NodeBandwidth,
+		RestoreImage:   backup.ImageRestoreOptions{Image: from.Name, Workers: order.ConcurrentLimit}}
 	to := &fileWriter{making: making}
 	result, err := worker.Run(ctx, worker.Job{Command: s.cfg.Worker, Order: o, Volume: to,
 		Report: func(_ context.Context, r worker.Report) error {

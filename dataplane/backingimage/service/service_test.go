@@ -114,7 +114,7 @@ func have(t *testing.T, d *store.Disk, p backingimage.Paths, want []byte) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := m.Write(want); err != nil {
+	if _, err := m.ReadFrom(bytes.NewReader(want)); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := m.Publish("", content.Info{Format: content.Raw}); err != nil {
