@@ -3,6 +3,9 @@ package cli
 import (
 	"cmp"
 	"context"
+	"crypto/sha512"
+	"encoding/hex"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -40,6 +43,9 @@ var backingImageKind = output.Kind[resource.BackingImage]{
 		{Header: "UUID", Wide: true, Value: func(b resource.BackingImage) string { return b.UUID }},
 	},
 }
+
+// imageApp has the commands about backing images and their backups.
+type imageApp struct{ *app }
 
 // copiesIn is how many copies are in a state.
 func copiesIn(b resource.BackingImage, state string) (n int) {
@@ -84,17 +90,17 @@ func backingImageByName(ctx context.Context, api *client.Client, name string) (*
 	return b, named("backing-image", name, err)
 }
 
-func (a *app) backingImageCommands() *cobra.Command {
+func (a imageApp) backingImageCommands() *cobra.Command {
 	c := &cobra.Command{Use: "backing-image", Aliases: []string{"backing-images"},
 		Short: "Golden images, of which volumes are made"}
-	c.AddCommand(a.backingImageCreate(), a.backingImageUpload(),
-		listing(a, backingImageKind, "List backing images",
+	c.AddCommand(a.backingImageCreate(), a.backingImageUpload(), a.backingImageDownload(),
+		listing(a.app, backingImageKind, "List backing images",
 			func(ctx context.Context, api *client.Client) ([]resource.BackingImage, error) {
 				return api.BackingImages(ctx)
 			}),
-		getting(a, backingImageKind, "Show backing images", "the backing image's name", backingImageNames,
+		getting(a.app, backingImageKind, "Show backing images", "the backing image's name", backingImageNames,
 			backingImageByName),
-		a.describing("a backing image", "the backing image's name", backingImageNames, describeBackingImage),
+		lookApp(a).describing("a backing image", "the backing image's name", backingImageNames, describeBackingImage),
 		a.backingImageDelete())
 	return c
 }
@@ -172,7 +178,7 @@ func recode(parameters map[string]string, how, secret, namespace string) {
 	parameters["encryption"], parameters["secret"], parameters["secret-namespace"] = how, secret, namespace
 }
 
-func (a *app) backingImageCreate() *cobra.Command {
+func (a imageApp) backingImageCreate() *cobra.Command {
 	var w waiting
 	var spec client.BackingImageSpec
 	var from imageSource
@@ -223,7 +229,7 @@ func (a *app) backingImageCreate() *cobra.Command {
 	return c
 }
 
-func (a *app) backingImageUpload() *cobra.Command {
+func (a imageApp) backingImageUpload() *cobra.Command {
 	var w waiting
 	c := &cobra.Command{Use: "upload NAME FILE", Short: "Upload the content of a backing image that waits for it",
 		Args: usage.Exactly("the backing image's name", "the file"), ValidArgsFunction: a.completeNames(0, backingImageNames),
@@ -248,7 +254,7 @@ func (a *app) backingImageUpload() *cobra.Command {
 const imageEach = 500 * time.Millisecond
 
 // upload sends a file once the image waits for it.
-func (a *app) upload(ctx context.Context, api *client.Client, name, path string, timeout time.Duration) error {
+func (a imageApp) upload(ctx context.Context, api *client.Client, name, path string, timeout time.Duration) error {
 	f, err := os.Open(path)
 	if err != nil {
 		return err
@@ -287,9 +293,10 @@ func (a *app) upload(ctx context.Context, api *client.Client, name, path string,
 	return api.UploadBackingImage(ctx, name, sent, info.Size())
 }
 
-// counted tells how many bytes were read.
+// counted tells how many bytes were read or written.
 type counted struct {
 	r    io.Reader
+	w    io.Writer
 	n    int64
 	told func(int64)
 }
@@ -302,8 +309,59 @@ func (c *counted) Read(p []byte) (int, error) {
 	return n, err
 }
 
+// Write implements io.Writer.
+func (c *counted) Write(p []byte) (int, error) {
+	n, err := c.w.Write(p)
+	c.n += int64(n)
+	c.told(c.n)
+	return n, err
+}
+
+func (a imageApp) backingImageDownload() *cobra.Command {
+	return &cobra.Command{Use: "download NAME FILE",
+		Short:             "Download a backing image, as its disks have it, to a file that is not there yet",
+		Args:              usage.Exactly("the backing image's name", "the file"),
+		ValidArgsFunction: a.completeNames(0, backingImageNames),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			api, err := a.client()
+			if err != nil {
+				return err
+			}
+			b, err := backingImageByName(cmd.Context(), api, args[0])
+			if err != nil {
+				return err
+			}
+			f, err := os.OpenFile(args[1], os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o666)
+			if err != nil {
+				return err
+			}
+			err = a.download(cmd.Context(), api, b, f)
+			if err = errors.Join(err, f.Close()); err != nil {
+				return errors.Join(err, os.Remove(args[1]))
+			}
+			fmt.Fprintf(a.out, "backing image %s is in %s\n", b.Name, args[1])
+			return nil
+		}}
+}
+
+// download writes an image to a file, and compares its checksum.
+func (a imageApp) download(ctx context.Context, api *client.Client, b *resource.BackingImage, f io.Writer) error {
+	line := output.NewLine(a.err, a.terminal)
+	defer line.Stop()
+	sum := sha512.New()
+	err := api.DownloadBackingImage(ctx, b.Name, &counted{w: io.MultiWriter(f, sum), told: func(n int64) {
+		line.Set(int(n*100/max(1, b.Size)), "backing image %s: %s of %s have come", b.Name, output.Size(n),
+			output.Size(b.Size))
+	}})
+	if got := hex.EncodeToString(sum.Sum(nil)); err == nil && b.CurrentChecksum != "" && got != b.CurrentChecksum {
+		err = fmt.Errorf("backing image %s has come with SHA-512 %s, and not %s: its copy has changed on the disk; see: "+
+			"ankole backing-image describe %s", b.Name, got, b.CurrentChecksum, b.Name)
+	}
+	return err
+}
+
 // imageMade waits until an image has a copy that is ready, unless the user does not.
-func (a *app) imageMade(ctx context.Context, api *client.Client, name string, w *waiting) error {
+func (a imageApp) imageMade(ctx context.Context, api *client.Client, name string, w *waiting) error {
 	if !w.wait {
 		fmt.Fprintf(a.out, "backing image %s is being made; see how far it is with: ankole backing-image describe %s\n", name,
 			name)
@@ -339,7 +397,7 @@ func (a *app) imageMade(ctx context.Context, api *client.Client, name string, w 
 	return nil
 }
 
-func (a *app) backingImageDelete() *cobra.Command {
+func (a imageApp) backingImageDelete() *cobra.Command {
 	c := &cobra.Command{Use: "delete NAME…", Short: "Delete backing images on which no volume stands, with all copies",
 		Args: usage.AtLeast(1, "the backing image's name"), ValidArgsFunction: a.completeNames(0, backingImageNames)}
 	return a.deleting(c, 0, func(ctx context.Context, api *client.Client, t target) (string, error) {

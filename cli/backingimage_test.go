@@ -1,7 +1,12 @@
 package cli
 
 import (
+	"bytes"
+	"compress/gzip"
 	"context"
+	"crypto/sha512"
+	"encoding/hex"
+	"errors"
 	"io"
 	"log/slog"
 	"maps"
@@ -113,17 +118,10 @@ func TestBackingImageCreate(t *testing.T) {
 	}
 }
 
-// TestBackingImageUpload: the file is sent when the image waits for it.
-func TestBackingImageUpload(t *testing.T) {
-	got := ""
-	pod := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-		text, _ := io.ReadAll(r.Body) // what is missing is not found
-		got = string(text)
-	}))
-	defer pod.Close()
-	waits := imageOf("mine", "upload", map[string]lh.BackingImageDiskFileStatus{"d1": {State: "pending"}})
-	c := resttest.Client(t, interceptor.Funcs{}, waits, &lh.BackingImageDataSource{ObjectMeta: resttest.Meta("mine"),
-		Status: lh.BackingImageDataSourceStatus{IP: "10.0.0.1"}})
+// bedWithPods is a server of the API for which every Pod is this server.
+func bedWithPods(t *testing.T, pod *httptest.Server, objects ...client.Object) *bed {
+	t.Helper()
+	c := resttest.Client(t, interceptor.Funcs{}, objects...)
 	s, err := rest.New(rest.Config{
 		Config:      serve.Config{Client: c, Open: true, Logger: slog.New(slog.DiscardHandler)},
 		EngineImage: resttest.Image,
@@ -134,8 +132,76 @@ func TestBackingImageUpload(t *testing.T) {
 		t.Fatal(err)
 	}
 	web := httptest.NewServer(s)
-	defer web.Close()
-	b := &bed{t, c, web.URL}
+	t.Cleanup(web.Close)
+	return &bed{t, c, web.URL}
+}
+
+// TestBackingImageDownload: the file has the content, unpacked; what is not whole, or another
+// content, leaves none, and a file that is there stays.
+func TestBackingImageDownload(t *testing.T) {
+	const content = "the content"
+	sum := sha512.Sum512([]byte(content))
+	var packed bytes.Buffer
+	z := gzip.NewWriter(&packed)
+	_, err := io.WriteString(z, content)
+	if err := errors.Join(err, z.Close()); err != nil {
+		t.Fatal(err)
+	}
+	sent := packed.Bytes()
+	pod := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/v1/files" {
+			_, _ = io.WriteString(w, `[{"filePath":"/data/i","uuid":"0a1b2c3d"}]`) // the client has gone
+			return
+		}
+		_, _ = w.Write(sent)
+	}))
+	defer pod.Close()
+	i := imageOf("iso", "upload", map[string]lh.BackingImageDiskFileStatus{"d1": {State: "ready"}})
+	i.Status.Checksum = hex.EncodeToString(sum[:])
+	b := bedWithPods(t, pod, i, &lh.BackingImageManager{ObjectMeta: resttest.Meta("a"),
+		Status: lh.BackingImageManagerStatus{IP: "10.0.0.1", CurrentState: lh.BackingImageManagerStateRunning,
+			BackingImageFileMap: map[string]lh.BackingImageFileInfo{"iso": {UUID: "0a1b2c3d", State: "ready"}}}})
+	file := filepath.Join(t.TempDir(), "disk.raw")
+	if out := b.ok("backing-image", "download", "iso", file); out != "backing image iso is in "+file+"\n" {
+		t.Errorf("%q", out)
+	}
+	if got, err := os.ReadFile(file); err != nil || string(got) != content {
+		t.Errorf("%q, %v", got, err)
+	}
+	if r := b.run("backing-image", "download", "iso", file); r.status != exitError || !strings.Contains(r.err, "exists") {
+		t.Errorf("a file that is there: %+v", r)
+	}
+	for what, refused := range map[string]string{"cut": "unexpected EOF", "another content": "SHA-512"} {
+		sent = packed.Bytes()[:packed.Len()-10]
+		if what == "another content" {
+			sent = packed.Bytes()
+			i.Status.Checksum = strings.Repeat("0", 128)
+			if err := b.client.Update(t.Context(), i); err != nil {
+				t.Fatal(err)
+			}
+		}
+		r := b.run("backing-image", "download", "iso", file+"2")
+		if _, err := os.Stat(file + "2"); r.status != exitError || !strings.Contains(r.err, refused) || err == nil {
+			t.Errorf("%s: %+v, %v", what, r, err)
+		}
+		i.Status.Checksum = hex.EncodeToString(sum[:])
+		if err := b.client.Update(t.Context(), i); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// TestBackingImageUpload: the file is sent when the image waits for it.
+func TestBackingImageUpload(t *testing.T) {
+	got := ""
+	pod := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		text, _ := io.ReadAll(r.Body) // what is missing is not found
+		got = string(text)
+	}))
+	defer pod.Close()
+	waits := imageOf("mine", "upload", map[string]lh.BackingImageDiskFileStatus{"d1": {State: "pending"}})
+	b := bedWithPods(t, pod, waits, &lh.BackingImageDataSource{ObjectMeta: resttest.Meta("mine"),
+		Status: lh.BackingImageDataSourceStatus{IP: "10.0.0.1"}})
 	file := filepath.Join(t.TempDir(), "disk.raw")
 	if err := os.WriteFile(file, []byte("the content"), 0o600); err != nil {
 		t.Fatal(err)
@@ -145,7 +211,7 @@ func TestBackingImageUpload(t *testing.T) {
 		t.Errorf("%q, sent %q", out, got)
 	}
 	waits.Status.DiskFileStatusMap["d1"] = lh.BackingImageDiskFileStatus{State: "pending", Message: "no Pod yet"}
-	if err := c.Update(t.Context(), waits); err != nil {
+	if err := b.client.Update(t.Context(), waits); err != nil {
 		t.Fatal(err)
 	}
 	if r := b.run("backing-image", "upload", "mine", file, "--timeout", "300ms"); r.status != exitError ||

@@ -27,7 +27,7 @@
 #   fuzz             every decoder, for some seconds
 #   attack           what strangers do to a cluster, as root
 #   ended            scenarios that are ended from outside at any moment: nothing is left
-#   vm               encrypted volumes with the real dm_crypt, and ublk devices, in an emulated machine
+#   vm               encrypted volumes and images with the real dm_crypt, and ublk devices, in an emulated machine
 #   entries          every entry point of Makefile and README in a small form
 #
 # MINUTES   no phase is begun after so many minutes (default: all are)
@@ -115,6 +115,7 @@ do_csi() {
 
 do_k8s() {
 	need_bed || return 1
+	need_kernel
 	# What is measured at rest takes 4 minutes alone, and stays for the night or for whoever asks for it.
 	skip='^(TestUpstream|TestIdleCost)$'
 	[ "$size" != night ] && [ -z "${RUN:-}" ] || skip='^TestUpstream$'
@@ -126,10 +127,16 @@ do_k8s() {
 	go -C test/bed vet ./... && (cd test/bed && "$bin/tools/staticcheck" ./...)
 }
 
-# The packages of a kernel and of an emulator are not on every machine; the test says what it leaves out.
-do_vm() {
-	need_programs qemu-system-x86_64=qemu-system-x86 && need_toolbox &&
+# need_kernel: an emulator, and in bin/packages/vm a kernel for it. Not every machine has their packages; tests say what they
+# leave out.
+need_kernel() {
+	need_programs qemu-system-x86_64=qemu-system-x86 qemu-img=qemu-utils &&
 		"$root/tools/unpack.sh" vm "$(apt-cache depends linux-image-cloud-amd64 | sed -n 's/.*Depends: \(linux-image-[0-9].*\)/\1/p' | head -n 1)"
+	return 0
+}
+
+do_vm() {
+	need_kernel && need_toolbox
 	# Kernels of backports, which have ublk_drv, where the machine's sources of packages have some.
 	ublk=$(apt-cache search --names-only '^linux-image-[0-9.]+[+]deb[0-9]+-cloud-amd64$' | cut -d' ' -f1 | sort -V | tail -n 1)
 	[ -z "$ublk" ] || "$root/tools/unpack.sh" vm-ublk "$ublk"

@@ -15,8 +15,8 @@ import (
 )
 
 // TestVolumeOnAnImage: a volume reads as the image below it where nothing was written, never again
-// as the image where it was written, zeroed or trimmed, and all of it on a copy that was rebuilt
-// and after everything was killed.
+// as the image where it was written, zeroed or trimmed, and all of it on a copy that was rebuilt,
+// after everything was killed, without a snapshot that it had, back at another one, and larger.
 func TestVolumeOnAnImage(t *testing.T) {
 	const imageSize, size = 6*mib + 512, 16 * mib
 	src := seeded.New(t, "a volume on an image reads as what was written, and the image where nothing was")
@@ -64,8 +64,49 @@ func TestVolumeOnAnImage(t *testing.T) {
 			v.StartEngine(c.Start())
 			u.d = v.Dial()
 			u.same("after everything was killed")
+			u.upkeep(v, c)
 		})
 	}
+}
+
+// upkeep has the snapshot purged, goes back to another one, and lets the volume grow.
+func (u *imageUser) upkeep(v *rig.Volume, c *rig.Replica) {
+	t := u.t
+	t.Helper()
+	ctx, cancel := deadline()
+	defer cancel()
+	_, err := v.Control().SnapshotCreate(ctx, &enginev1.SnapshotCreateRequest{Name: "back", UserCreated: true})
+	rig.Final(t, err)
+	back := bytes.Clone(u.want)
+	u.use(100)
+	_, err = v.Control().SnapshotRemove(ctx, &enginev1.SnapshotRemoveRequest{Name: "s"})
+	rig.Final(t, err)
+	_, err = v.Control().SnapshotPurge(ctx, &enginev1.SnapshotPurgeRequest{})
+	rig.Final(t, err)
+	v.Await("end of the purge", func(s *enginev1.State) bool { return s.Snapshots["s"] == nil })
+	u.same("without its first snapshot")
+
+	v.StopEngine()
+	v.SetOffered(false)
+	v.SpawnEngine(c)
+	v.Await("served for maintenance", func(s *enginev1.State) bool { return s.Generation > 0 && s.SuspendedReason == "" })
+	_, err = v.Control().SnapshotRevert(ctx, &enginev1.SnapshotRevertRequest{Name: "back"})
+	rig.Final(t, err)
+	v.StopEngine()
+	v.SetOffered(true)
+	v.StartEngine(c)
+	u.d, u.want = v.Dial(), back
+	u.same("after it went back")
+
+	const larger = 20 * mib
+	_, err = v.Control().Expand(ctx, &enginev1.ExpandRequest{Size: larger})
+	rig.Final(t, err)
+	v.Await("expansion", func(s *enginev1.State) bool { return s.Size == larger && !s.Expanding })
+	v.Size = larger
+	u.d, u.want = v.Dial(), append(u.want, make([]byte, larger-len(u.want))...)
+	u.same("larger")
+	u.use(100)
+	u.same("larger, in use")
 }
 
 // imageUser uses a volume and knows what it holds.

@@ -69,6 +69,15 @@ func TestEncryptedVolumes(t *testing.T) {
 	}
 }
 
+// TestEncryptedImages: images that package crypt has encrypted, with the kernel's dm_crypt.
+func TestEncryptedImages(t *testing.T) {
+	machine{payload: "dataplane/backingimage/crypt", wanted: "^(TestRealDeviceMapper|TestCiphertext)$",
+		trees: []string{"toolbox"}, modules: []string{"loop", "dm_crypt"},
+		folders: []string{"kernel/drivers/md", "kernel/drivers/block", "kernel/crypto", "kernel/arch/x86/crypto",
+			"kernel/lib"},
+		setup: "export ANKOLE_CRYPTSETUP=real"}.run(t)
+}
+
 // run runs the machine, and fails the test unless all that was wanted has run and passed in it. It
 // returns what it has written.
 func (m machine) run(t *testing.T) string {

@@ -296,6 +296,16 @@ func TestPod(t *testing.T) {
 	if mount.MountPath != "/data/" || volume.HostPath.Path != "/p" || mount.Name != volume.Name {
 		t.Errorf("disk %+v, %+v", mount, volume)
 	}
+	im, shared := instancemanager.BudgetVolume(), 0
+	for i, v := range pod.Spec.Volumes {
+		if v.Name == im.Name && v.HostPath.Path == "/var/lib/longhorn/backup-bandwidth" &&
+			pod.Spec.Containers[0].VolumeMounts[i] == instancemanager.BudgetMount() {
+			shared++
+		}
+	}
+	if shared != 1 {
+		t.Errorf("the bandwidth of backups is not that of the node: %+v", pod.Spec.Volumes)
+	}
 	if pod.Name != c.m.Name || pod.Spec.NodeName != "n1" || pod.OwnerReferences[0].Kind != "BackingImageManager" ||
 		pod.Spec.PriorityClassName != "high" || pod.Spec.NodeSelector["a"] != "b" || pod.Spec.Tolerations[0].Key != "k" ||
 		pod.Spec.ImagePullSecrets[0].Name != "r" || pod.Spec.ServiceAccountName != "sa" ||

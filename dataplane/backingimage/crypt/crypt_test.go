@@ -140,6 +140,52 @@ func TestCiphertext(t *testing.T) {
 	}
 }
 
+// TestRealDeviceMapper: dm_crypt reads what was encrypted here, and what it writes is decrypted
+// here, with keys of each size.
+func TestRealDeviceMapper(t *testing.T) {
+	if os.Getenv("ANKOLE_CRYPTSETUP") == "" {
+		lack.Later(t, "tools/hunt.sh vm has a kernel with dm_crypt")
+	}
+	for _, size := range []string{"256", "512"} {
+		k := keyOf(t, secret(luks.SecretSize, size))
+		header, c := format(t, k)
+		want, next := random(1<<20), bytes.Repeat([]byte("written through dm_crypt "), 4096)[:64<<10]
+		p := bytes.Clone(want)
+		c.Encrypt(p, 0)
+		file, mapper := filepath.Join(t.TempDir(), "image"), "backing-"+size
+		if err := os.WriteFile(file, append(bytes.Clone(header), p...), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		open := exec.Command("cryptsetup", "open", "--batch-mode", "--disable-locks", "--key-file", "-", file, mapper)
+		open.Stdin = strings.NewReader(k.Value)
+		if out, err := open.CombinedOutput(); err != nil {
+			t.Fatalf("%v: %s", err, out)
+		}
+		d, err := os.OpenFile("/dev/mapper/"+mapper, os.O_RDWR, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := make([]byte, len(want))
+		if _, err := io.ReadFull(d, got); err != nil || !bytes.Equal(got, want) {
+			t.Errorf("key of %s bits: dm_crypt reads another content, %v", size, err)
+		}
+		_, err = d.WriteAt(next, 128<<10)
+		if err := errors.Join(err, d.Sync(), d.Close()); err != nil {
+			t.Fatal(err)
+		}
+		if out, err := exec.Command("cryptsetup", "close", mapper).CombinedOutput(); err != nil {
+			t.Fatalf("%v: %s", err, out)
+		}
+		if got, err = os.ReadFile(file); err != nil {
+			t.Fatal(err)
+		}
+		copy(want[128<<10:], next)
+		if c.Decrypt(got[luks.HeaderBytes:], 0); !bytes.Equal(got[luks.HeaderBytes:], want) {
+			t.Errorf("key of %s bits: what dm_crypt has written is another content", size)
+		}
+	}
+}
+
 // TestRefusals: what is not opened, and why.
 func TestRefusals(t *testing.T) {
 	t.Parallel()

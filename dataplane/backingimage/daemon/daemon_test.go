@@ -305,7 +305,7 @@ func TestReceiverIsKilled(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := m.Write(want); err != nil {
+	if _, err := m.ReadFrom(bytes.NewReader(want)); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := m.Publish("", content.Info{Format: content.Raw}); err != nil {

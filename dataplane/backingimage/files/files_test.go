@@ -1,6 +1,7 @@
 package files
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -47,11 +48,11 @@ func newMaking(d *store.Disk, id backingimage.ID) *making {
 
 func (m *making) run(ctx context.Context, run Run) (backingimage.Record, error) {
 	run.Begun()
-	f, err := m.d.Create(backingimage.InManager("/data", m.id), m.id.UUID)
+	f, err := m.d.Create(backingimage.InManager(m.d.Root(), m.id), m.id.UUID)
 	if err != nil {
 		return backingimage.Record{}, err
 	}
-	if _, err := f.Write(make([]byte, 4096)); err != nil {
+	if _, err := f.ReadFrom(bytes.NewReader(make([]byte, 4096))); err != nil {
 		return backingimage.Record{}, errors.Join(err, f.Abort())
 	}
 	run.Received(4096, 8192)

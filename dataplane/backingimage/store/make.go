@@ -1,8 +1,10 @@
 package store
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
+	"io"
 	"path"
 
 	"ankole.storage/dataplane/backingimage"
@@ -24,7 +26,7 @@ type Making struct {
 	// limit is the size of the disk.
 	limit int64
 
-	// Of Write: how much of the buffer to be filled is, the bytes before that, their checksum.
+	// Of ReadFrom: how much of the buffer to be filled is, the bytes before that, their checksum.
 	used   int
 	size   int64
 	hasher *hasher
@@ -66,22 +68,24 @@ func (m *Making) Fits(size int64) error {
 	return nil
 }
 
-// Write appends to the file; zeroes take no space.
-func (m *Making) Write(p []byte) (int, error) {
-	done := 0
-	for done < len(p) {
-		n := copy(m.hasher.fill[m.used:], p[done:])
-		done, m.used = done+n, m.used+n
+// ReadFrom appends all that comes from r; zeroes take no space. What has come is hashed and written
+// while more comes.
+func (m *Making) ReadFrom(r io.Reader) (done int64, err error) {
+	for err == nil {
+		var n int
+		n, err = r.Read(m.hasher.room()[m.used:])
+		done, m.used = done+int64(n), m.used+n
 		if m.used == chunk {
-			if err := m.flush(); err != nil {
-				return done, err
-			}
+			err = cmp.Or(m.flush(), err)
 		}
 	}
-	return done, nil
+	if errors.Is(err, io.EOF) {
+		err = nil
+	}
+	return done, err
 }
 
-// flush writes what is pending, except where it is zero.
+// flush has what is pending hashed, and written except where it is zero.
 func (m *Making) flush() error {
 	if m.used == 0 {
 		return nil
@@ -89,22 +93,19 @@ func (m *Making) flush() error {
 	if err := m.Fits(m.size + int64(m.used)); err != nil {
 		return err
 	}
-	n := (m.used + alignment - 1) / alignment * alignment // the end is cut off again
-	clear(m.hasher.fill[m.used:n])
-	pending := m.hasher.add(m.used)[:n]
-	err := runs(pending, func(begin, end int, zero bool) error {
-		if zero {
-			return nil // the file is new
-		}
-		_, err := m.file.WriteAt(pending[begin:end], m.size+int64(begin))
-		return noSpace(err)
+	used, at := m.used, m.size
+	m.size, m.used = at+int64(used), 0
+	return m.hasher.add(used, func(buffer []byte) error {
+		n := (used + alignment - 1) / alignment * alignment // the end is cut off again
+		clear(buffer[used:n])
+		return runs(buffer[:n], func(begin, end int, zero bool) error {
+			if zero {
+				return nil // the file is new
+			}
+			_, err := m.file.WriteAt(buffer[begin:end], at+int64(begin))
+			return noSpace(err)
+		})
 	})
-	if err != nil {
-		return err
-	}
-	m.size += int64(m.used)
-	m.used = 0
-	return nil
 }
 
 func isZero(p []byte) bool {
@@ -174,7 +175,7 @@ func (m *Making) within(off, n int64) error {
 // Publish ends an appended file: it becomes durable, is compared with the checksum that is
 // expected, if any, and gets its name. After an error nothing of it is left.
 func (m *Making) Publish(expected string, info content.Info) (backingimage.Record, error) {
-	if err := m.flush(); err != nil {
+	if err := cmp.Or(m.flush(), m.hasher.wait()); err != nil {
 		return backingimage.Record{}, errors.Join(err, m.Abort())
 	}
 	if err := m.file.Truncate(m.size); err != nil {
@@ -232,6 +233,6 @@ func (m *Making) name(expected, sum string, size int64, info content.Info) (r ba
 
 // Abort ends the file, and removes all of it.
 func (m *Making) Abort() error {
-	m.hasher.wait()
+	_ = m.hasher.wait() // what it says was said, or is of no use any more
 	return errors.Join(m.file.Close(), m.d.Erase(m.paths))
 }

@@ -59,12 +59,12 @@ func inMemory(t testing.TB) (*memdisk.FS, *Disk) {
 	return fs, onDisk(t, fs, "/data")
 }
 
-func makeFile(d *Disk, p backingimage.Paths, bytes []byte, expected string) (backingimage.Record, error) {
+func makeFile(d *Disk, p backingimage.Paths, content []byte, expected string) (backingimage.Record, error) {
 	m, err := d.Create(p, id.UUID)
 	if err != nil {
 		return backingimage.Record{}, err
 	}
-	if _, err := m.Write(bytes); err != nil {
+	if _, err := m.ReadFrom(bytes.NewReader(content)); err != nil {
 		return backingimage.Record{}, errors.Join(err, m.Abort())
 	}
 	return m.Publish(expected, raw)
@@ -311,7 +311,7 @@ func TestTakeOverRefuses(t *testing.T) {
 		t.Errorf("a file that is being made: %v", err)
 	}
 	want := image(1 << 20)
-	if _, err := m.Write(want); err != nil {
+	if _, err := m.ReadFrom(bytes.NewReader(want)); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := m.Publish("", raw); err != nil {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"path"
+	"time"
 
 	"ankole.storage/dataplane/backingimage"
 	"ankole.storage/dataplane/disk"
@@ -22,13 +23,14 @@ func readFull(f disk.File, p []byte, off int64) (int, error) {
 // checksum reads a whole file. progress is as PublishRead has it.
 func checksum(f disk.File, progress func(done int64) error) (sum string, size int64, err error) {
 	h := newHasher()
-	defer h.wait()
 	for {
-		n, err := readFull(f, h.fill, size)
+		n, err := readFull(f, h.room(), size)
 		if err != nil {
 			return "", size, err
 		}
-		h.add(n)
+		if err := h.add(n, nil); err != nil {
+			return "", size, err
+		}
 		size += int64(n)
 		if progress != nil {
 			if err := progress(size); err != nil {
@@ -80,6 +82,12 @@ func (d *Disk) Verify(id backingimage.ID, p backingimage.Paths, expected string,
 		ExpectedChecksum: old.ExpectedChecksum, CurrentChecksum: sum,
 		ModificationTime: backingimage.ModificationTime(before.MTime)}
 	return r, d.fs.WriteFileAtomic(p.Record, r.Encode())
+}
+
+// LastRead is when a complete file was made, or read by Verify and found to be whole.
+func (d *Disk) LastRead(p backingimage.Paths) (time.Time, error) {
+	info, err := d.fs.Stat(p.Record)
+	return info.MTime, err
 }
 
 // TakeOver gives a file of a data source its place in a manager's directory; no byte is copied. The

@@ -17,7 +17,6 @@ import (
 	"testing"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes"
@@ -60,6 +59,7 @@ var scenarios = []struct {
 		{"RawBlock", rawBlock},
 		{"Migratable", migratableBlock},
 		{"Encrypted", encryptedClaim},
+		{"BootsFromImage", bootsFromImage},
 		{"D5", scenarioD5},
 		{"A9", scenarioA9},
 		{"Reboot", rebootInOrder},
@@ -176,7 +176,8 @@ func start(t *testing.T, more ...string) *bed {
 	cmd := exec.Command(b.program, "--dir", dir, "--network", p.Network, "up", "--exit-with-stdin", "--unsafe-no-fsync",
 		"--node-grace", "15s", "--ready-file", filepath.Join(dir, "ready"), "--pause-image", archive("pause"),
 		"--image", archive("manager"), "--image", archive("instance-manager"), "--image", archive("engine"),
-		"--image", archive("csi"), "--image", archive("toolbox"), "--image", archive("csi-attacher"),
+		"--image", archive("backing-image-manager"), "--image", archive("csi"),
+		"--image", archive("toolbox"), "--image", archive("csi-attacher"),
 		"--image", archive("csi-provisioner"), "--image", archive("csi-resizer"), "--image", archive("csi-snapshotter"),
 		"--image", archive("snapshot-controller"), "--image", archive("postgres"),
 		"--dns", filepath.Join(bin, "addons", "ankole-dns"))
@@ -447,47 +448,4 @@ func (b *bed) managersRun() {
 		}
 		return nil
 	})
-}
-
-// pod runs a Pod on a node until it ends, and returns what it wrote. It sees the node's devices of
-// volumes.
-func (b *bed) pod(node, name, script string) string {
-	b.t.Helper()
-	ctx := context.Background()
-	yes := true
-	follow := corev1.MountPropagationHostToContainer
-	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "default"}, Spec: corev1.PodSpec{
-		NodeName: node, RestartPolicy: corev1.RestartPolicyNever,
-		Containers: []corev1.Container{{Name: "work", Image: tools, ImagePullPolicy: corev1.PullNever,
-			Command: []string{"sh", "-euc", script}, SecurityContext: &corev1.SecurityContext{Privileged: &yes},
-			VolumeMounts: []corev1.VolumeMount{{Name: "devices", MountPath: "/dev/longhorn", MountPropagation: &follow}}}},
-		Volumes: []corev1.Volume{{Name: "devices", VolumeSource: corev1.VolumeSource{
-			HostPath: &corev1.HostPathVolumeSource{Path: "/dev/longhorn"}}}},
-	}}
-	pods := b.ks.CoreV1().Pods("default")
-	if _, err := pods.Create(ctx, p, metav1.CreateOptions{}); err != nil {
-		b.t.Fatal(err)
-	}
-	b.await("Pod "+name+" ends", func(ctx context.Context) error {
-		got, err := pods.Get(ctx, name, metav1.GetOptions{})
-		if err != nil {
-			return err
-		}
-		if got.Status.Phase != corev1.PodSucceeded && got.Status.Phase != corev1.PodFailed {
-			return fmt.Errorf("phase %s: %+v", got.Status.Phase, got.Status.ContainerStatuses)
-		}
-		p = got
-		return nil
-	})
-	raw, err := pods.GetLogs(name, &corev1.PodLogOptions{}).DoRaw(ctx)
-	if err != nil {
-		b.t.Fatalf("logs of Pod %s: %v", name, err)
-	}
-	if p.Status.Phase != corev1.PodSucceeded {
-		b.t.Fatalf("Pod %s has failed:\n%s", name, raw)
-	}
-	if err := pods.Delete(ctx, name, metav1.DeleteOptions{}); err != nil {
-		b.t.Fatal(err)
-	}
-	return string(raw)
 }

@@ -12,6 +12,7 @@ import (
 	"syscall"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -262,4 +263,55 @@ func (b *bed) set(name, value string) (restore func()) {
 // took logs how long something took.
 func (b *bed) took(what string, since time.Time) {
 	b.t.Logf("%s: %.1f s", what, time.Since(since).Seconds())
+}
+
+// pod runs a Pod on a node until it ends, and returns what it wrote. It sees the node's devices of
+// volumes.
+func (b *bed) pod(node, name, script string) string {
+	b.t.Helper()
+	ctx := context.Background()
+	yes := true
+	follow := corev1.MountPropagationHostToContainer
+	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "default"}, Spec: corev1.PodSpec{
+		NodeName: node, RestartPolicy: corev1.RestartPolicyNever,
+		Containers: []corev1.Container{{Name: "work", Image: tools, ImagePullPolicy: corev1.PullNever,
+			Command: []string{"sh", "-euc", script}, SecurityContext: &corev1.SecurityContext{Privileged: &yes},
+			VolumeMounts: []corev1.VolumeMount{{Name: "devices", MountPath: "/dev/longhorn", MountPropagation: &follow}}}},
+		Volumes: []corev1.Volume{{Name: "devices", VolumeSource: corev1.VolumeSource{
+			HostPath: &corev1.HostPathVolumeSource{Path: "/dev/longhorn"}}}},
+	}}
+	pods := b.ks.CoreV1().Pods("default")
+	if _, err := pods.Create(ctx, p, metav1.CreateOptions{}); err != nil {
+		b.t.Fatal(err)
+	}
+	return b.ended(name)
+}
+
+// ended waits until a Pod has ended well, and returns what it wrote. It is gone then.
+func (b *bed) ended(name string) string {
+	b.t.Helper()
+	ctx, pods := context.Background(), b.ks.CoreV1().Pods("default")
+	var p *corev1.Pod
+	b.await("Pod "+name+" ends", func(ctx context.Context) error {
+		got, err := pods.Get(ctx, name, metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		if got.Status.Phase != corev1.PodSucceeded && got.Status.Phase != corev1.PodFailed {
+			return fmt.Errorf("phase %s: %+v", got.Status.Phase, got.Status.ContainerStatuses)
+		}
+		p = got
+		return nil
+	})
+	raw, err := pods.GetLogs(name, &corev1.PodLogOptions{}).DoRaw(ctx)
+	if err != nil {
+		b.t.Fatalf("logs of Pod %s: %v", name, err)
+	}
+	if p.Status.Phase != corev1.PodSucceeded {
+		b.t.Fatalf("Pod %s has failed:\n%s", name, raw)
+	}
+	if err := pods.Delete(ctx, name, metav1.DeleteOptions{}); err != nil {
+		b.t.Fatal(err)
+	}
+	return string(raw)
 }
