@@ -116,6 +116,14 @@ func (f Facts) busy() string {
 	return ""
 }
 
+// onSocket tells whether the volume is offered on an NBD socket. Its clients would lose their
+// connections, and no other engine can go on with them.
+func (f Facts) onSocket() bool {
+	return slices.ContainsFunc(f.Engines, func(e v1beta2.Engine) bool {
+		return strings.HasPrefix(e.Status.Endpoint, "nbd")
+	})
+}
+
 // Live says why an attached volume cannot go over to an image now; empty if it can.
 func (f Facts) Live(to string) string {
 	v := f.Volume
@@ -124,6 +132,9 @@ func (f Facts) Live(to string) string {
 		return fmt.Sprintf("the volume is %s", v.Status.State)
 	case v.Spec.DataLocality == v1beta2.DataLocalityStrictLocal:
 		return "a volume with data locality strict-local is upgraded while it is detached"
+	case f.onSocket():
+		return "the volume is offered on an NBD socket, whose clients would lose their connections: " +
+			"detach the volume to upgrade it"
 	case v.Status.Robustness != v1beta2.VolumeRobustnessHealthy:
 		return fmt.Sprintf("the volume is %s, not healthy", v.Status.Robustness)
 	}

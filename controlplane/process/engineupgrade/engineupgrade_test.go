@@ -75,6 +75,8 @@ func TestAutomatic(t *testing.T) {
 		{"migrating", func(f *Facts) { f.Volume.Spec.MigrationNodeID = "b" }, "migrated"},
 		{"migrating still", func(f *Facts) { f.Volume.Status.CurrentMigrationNodeID = "b" }, "migrated"},
 		{"degraded", func(f *Facts) { f.Volume.Status.Robustness = v1beta2.VolumeRobustnessDegraded }, "not healthy"},
+		{"on a block device", func(f *Facts) { f.Engines[0].Status.Endpoint = "/dev/longhorn/v" }, ""},
+		{"on a socket", func(f *Facts) { f.Engines[0].Status.Endpoint = "nbd+unix:///v?socket=/s" }, "on an NBD socket"},
 		{"strict-local", func(f *Facts) { f.Volume.Spec.DataLocality = v1beta2.DataLocalityStrictLocal }, "strict-local"},
 		{"detached, strict-local", detached(func(f *Facts) {
 			f.Volume.Spec.DataLocality = v1beta2.DataLocalityStrictLocal
