@@ -5,6 +5,7 @@ package findings
 
 import (
 	"cmp"
+	"encoding/json"
 	"fmt"
 	"maps"
 	"slices"
@@ -226,6 +227,17 @@ func NodeProblems(n *resource.Node, encrypted bool) []Finding {
 	return out
 }
 
+// NodeLimits are what a host lacks for what nobody uses yet: no problem, and good to know before.
+func NodeLimits(n *resource.Node, encrypted bool) []Finding {
+	var out []Finding
+	for _, name := range slices.Sorted(maps.Keys(n.Conditions)) {
+		if c := n.Conditions[name]; c.Status == "False" && !needed(name, c, encrypted) {
+			out = append(out, Finding{Object: "node/" + n.Name, What: ConditionLine(name, c)})
+		}
+	}
+	return out
+}
+
 // needed says whether the cluster uses what a host lacks by a condition: backup targets
 // nfs:// alone need the client of NFS, and say so themselves; encrypted volumes alone need the
 // module that is not loaded.
@@ -250,7 +262,23 @@ func diskProblems(d resource.DiskInfo) []string {
 	if c := d.Conditions["Schedulable"]; d.AllowScheduling && c.Status == "False" && len(out) == 0 {
 		out = append(out, "takes no replicas: "+cmp.Or(c.Message, c.Reason))
 	}
+	for _, device := range slices.Sorted(maps.Keys(d.HealthData)) {
+		if verdict(d.HealthData[device]) == "FAILED" {
+			out = append(out, "stands on device "+device+", which says of itself that it fails (SMART)")
+		}
+	}
 	return out
+}
+
+// verdict is what a device says of itself: a server has it as the object has it, a client as JSON.
+func verdict(device any) string {
+	text, err := json.Marshal(device)
+	if err != nil {
+		return ""
+	}
+	var said struct{ HealthStatus string }
+	_ = json.Unmarshal(text, &said) // what is no object says nothing
+	return said.HealthStatus
 }
 
 // NodeActivity is what is going on on a node.
@@ -354,8 +382,10 @@ func Volume(v *resource.Volume) []string {
 	return out
 }
 
-// Node is all that a node waits for.
-func Node(n *resource.Node) []string { return Waits(NodeProblems(n, true), NodeActivity(n)) }
+// Node is all that a node waits for; encrypted says whether there are encrypted volumes.
+func Node(n *resource.Node, encrypted bool) []string {
+	return Waits(NodeProblems(n, encrypted), NodeActivity(n))
+}
 
 // InstanceManager is all that an instance manager waits for.
 func InstanceManager(m *resource.InstanceManager) []string { return Waits(ManagerProblems(m)) }

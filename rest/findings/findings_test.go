@@ -4,6 +4,7 @@ import (
 	"slices"
 	"testing"
 
+	lh "ankole.storage/api/longhorn/v1beta2"
 	"ankole.storage/rest/resource"
 )
 
@@ -84,6 +85,27 @@ func TestVolume(t *testing.T) {
 	} {
 		if got := Volume(attached(c.edit)); !slices.Equal(got, c.want) || got == nil {
 			t.Errorf("%s: %q, want %q", name, got, c.want)
+		}
+	}
+}
+
+// TestFailingDevice: what a device says of itself is told, in the server's form and in a client's.
+func TestFailingDevice(t *testing.T) {
+	typed := lh.DiskHealth{HealthStatus: lh.HealthStatusFailed}
+	for name, c := range map[string]struct {
+		health any
+		want   bool
+	}{
+		"a server's": {typed, true}, "a client's": {map[string]any{"healthStatus": "FAILED"}, true},
+		"sound": {lh.DiskHealth{HealthStatus: lh.HealthStatusPassed}, false}, "strange": {"FAILED", false},
+		"none": {nil, false},
+	} {
+		n := &resource.Node{Name: "n", Conditions: map[string]resource.Condition{"Ready": {Status: "True"}},
+			Disks: map[string]resource.DiskInfo{"d": {HealthData: map[string]any{"sda": c.health}}}}
+		got := Node(n, false)
+		want := []string{"disk d stands on device sda, which says of itself that it fails (SMART)"}
+		if slices.Equal(got, want) != c.want || len(got) > 1 {
+			t.Errorf("%s: %q", name, got)
 		}
 	}
 }

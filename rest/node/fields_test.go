@@ -13,7 +13,7 @@ func TestEveryFieldIsConverted(t *testing.T) {
 	q, p := resttest.Request(t), &resttest.Fields{}
 	node := lh.Node{}
 	node.Spec.Disks = map[string]lh.DiskSpec{resttest.Word: {}}
-	resttest.Section(p, "a node, as a client sees it", node, func(n lh.Node) any { return nodeView(q, &n, nil) })
+	resttest.Section(p, "a node, as a client sees it", node, func(n lh.Node) any { return nodeView(q, &n, nil, true) })
 	resttest.Section(p, "an engine image, as a client sees it", lh.EngineImage{}, func(e lh.EngineImage) any {
 		return engineImageView(q, &e, "default")
 	})

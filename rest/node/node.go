@@ -36,10 +36,14 @@ func nodeViews(q *serve.Request) ([]resource.Node, error) {
 	if err != nil {
 		return nil, err
 	}
+	encrypted, err := anyEncrypted(q.Context(), q.Objects)
+	if err != nil {
+		return nil, err
+	}
 	serve.SortByName(nodes.Items)
 	var views []resource.Node
 	for i := range nodes.Items {
-		views = append(views, nodeView(q, &nodes.Items[i], addresses))
+		views = append(views, nodeView(q, &nodes.Items[i], addresses, encrypted))
 	}
 	return views, nil
 }
@@ -53,7 +57,21 @@ func getNode(q *serve.Request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	return nodeView(q, &n, addresses), nil
+	encrypted, err := anyEncrypted(q.Context(), q.Objects)
+	if err != nil {
+		return nil, err
+	}
+	return nodeView(q, &n, addresses, encrypted), nil
+}
+
+// anyEncrypted says whether there is an encrypted volume: only then a node has to be able to open
+// one.
+func anyEncrypted(ctx context.Context, o *serve.Objects) (bool, error) {
+	var volumes lh.VolumeList
+	if err := o.ListShared(ctx, &volumes); err != nil {
+		return false, fmt.Errorf("listing volumes: %w", err)
+	}
+	return slices.ContainsFunc(volumes.Items, func(v lh.Volume) bool { return v.Spec.Encrypted }), nil
 }
 
 // managerAddresses maps a node to the IP of the manager Pod on it.
@@ -73,7 +91,7 @@ func managerAddresses(ctx context.Context, o *serve.Objects) (map[string]string,
 	return out, nil
 }
 
-func nodeView(q *serve.Request, n *lh.Node, addresses map[string]string) resource.Node {
+func nodeView(q *serve.Request, n *lh.Node, addresses map[string]string, encrypted bool) resource.Node {
 	out := resource.Node{Resource: q.Envelope(resource.TypeNode, n.Name, resource.WhenAlways), Name: n.Name,
 		Address:         addresses[n.Name],
 		AllowScheduling: n.Spec.AllowScheduling, EvictionRequested: n.Spec.EvictionRequested,
@@ -85,7 +103,7 @@ func nodeView(q *serve.Request, n *lh.Node, addresses map[string]string) resourc
 	for name, d := range n.Spec.Disks {
 		out.Disks[name] = diskView(d, n.Status.DiskStatus[name])
 	}
-	out.WaitsFor = findings.Node(&out)
+	out.WaitsFor = findings.Node(&out, encrypted)
 	return out
 }
 

@@ -45,7 +45,8 @@ func (a *API) Routes() []serve.Route {
 // Streams are the lists of the same.
 func (a *API) Streams() map[string]serve.Stream {
 	return map[string]serve.Stream{
-		"nodes":        {List: listNodes, Kinds: []client.Object{&lh.Node{}}},
+		// What a node lacks matters by what volumes want of it.
+		"nodes":        {List: listNodes, Kinds: []client.Object{&lh.Node{}, &lh.Volume{}}},
 		"engineimages": {List: a.listEngineImages, Kinds: []client.Object{&lh.EngineImage{}}},
 		"orphans":      orphans.Stream(),
 	}

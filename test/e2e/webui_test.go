@@ -19,6 +19,7 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"ankole.storage/host/luks"
 	"ankole.storage/test/lack"
 	"ankole.storage/test/testcluster"
 	"ankole.storage/test/wait"
@@ -88,7 +89,8 @@ func (c *cluster) page() string { return strings.TrimSuffix(strings.TrimSuffix(c
 // TestWebUIActions: what ui/browser/actions.mjs does with volumes, nodes and backups holds, the
 // locality of a volume among it; the test kills the process of a replica for it. So does what
 // kind.mjs does without a mouse and on a narrow screen, what images.mjs and imagebackups.mjs do
-// with backing images, and others.mjs what is done more seldom; that removes a node in the end.
+// with backing images, encryption.mjs with encrypted volumes and images, and others.mjs what is
+// done more seldom; that removes a node in the end.
 // apiproxy.mjs uses the page through the proxy of an API server, frames.mjs measures long lists and
 // what streams carry while nothing changes, and pictures.mjs takes pictures of every page.
 func TestWebUIActions(t *testing.T) {
@@ -110,6 +112,13 @@ func TestWebUIActions(t *testing.T) {
 		web, _ := serveImage(t)
 		browse(t, c, "images", "WEB="+web, viewer)
 	})
+	t.Run("Encryption", func(t *testing.T) {
+		keys := &imageTest{cluster: c}
+		keys.secret("webui-key", map[string]string{luks.SecretValue: passphrase, luks.SecretPBKDF: "pbkdf2",
+			luks.SecretIterations: "1000"})
+		keys.permit("webui-key")
+		browse(t, c, "encryption", "STORE="+t.TempDir(), "SECRET=webui-key", "KEYOF="+nodes.URL+"/keyof")
+	})
 	t.Run("APIProxy", func(t *testing.T) {
 		c.setting("api-host-names", apiServerName) // as docs/design/ui.md says
 		browse(t, c, "apiproxy", "FRONT="+apiProxy(t, c.page()))
@@ -125,7 +134,8 @@ func TestWebUIActions(t *testing.T) {
 
 // onNodes does for scripts what they cannot do on nodes: /kill ends a replica's process, /stray
 // leaves a directory of no replica beside one and, with gone, tells whether it is there no more;
-// /gone ends a node and removes it from Kubernetes.
+// /gone ends a node and removes it from Kubernetes; /keyof names the Secret with the key of a
+// PersistentVolume.
 func onNodes(c *cluster) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("/kill", func(_ http.ResponseWriter, r *http.Request) {
@@ -138,6 +148,15 @@ func onNodes(c *cluster) http.Handler {
 		if err != nil {
 			http.Error(w, err.Error(), http.StatusInternalServerError)
 		}
+	})
+	mux.HandleFunc("/keyof", func(w http.ResponseWriter, r *http.Request) {
+		volumes := kubernetesOf(c.t, c).CoreV1().PersistentVolumes()
+		pv, err := volumes.Get(r.Context(), r.URL.Query().Get("volume"), metav1.GetOptions{})
+		if err != nil {
+			http.Error(w, err.Error(), http.StatusInternalServerError)
+			return
+		}
+		fmt.Fprintf(w, "%s/%s", pv.Spec.CSI.NodeStageSecretRef.Namespace, pv.Spec.CSI.NodeStageSecretRef.Name)
 	})
 	mux.HandleFunc("/stray", func(w http.ResponseWriter, r *http.Request) {
 		q := r.URL.Query()

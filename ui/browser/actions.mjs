@@ -67,6 +67,17 @@ async function main() {
       await backUp(page, called);
     }
   });
+  await step('a snapshot is copied', async () => {
+    await row(page, /^Select monday /).getByRole('button', { name: 'Copy' }).click();
+    must((await dialog(page).locator('#source').inputValue()) === `snap://${name}/monday`, 'the copy is of something else');
+    await dialog(page).locator('#name').fill('of-monday');
+    await dialog(page).locator('#replicas').fill('1');
+    await findings(page, 'the dialog of the copy of a snapshot');
+    await confirm(page, 'Create');
+    const made = await ask('GET', 'volumes/of-monday');
+    must(made.dataSource === `snap://${name}/monday`, made.dataSource);
+    await ask('DELETE', 'volumes/of-monday');
+  });
   await step('backups of a volume, and their URL', async () => {
     await go(page, 'backups');
     await heading(page, 'Backups');
@@ -244,6 +255,8 @@ async function main() {
     await facts(page, 'Auto balance', 'best-effort');
     await change(page, 'updateSnapshotMaxCount', '17', true);
     await facts(page, 'Snapshots at most', '17');
+    await change(page, 'updateUnmapMarkSnapChainRemoved', 'disabled');
+    await facts(page, 'Trim removes snapshots below', 'disabled');
   });
   await step('a volume away from its replicas says so until one is there', async () => {
     const here = (await ask('GET', `volumes/${name}`)).controllers[0].hostId;
@@ -294,6 +307,24 @@ async function main() {
     await button(page, 'Actions').click();
     must(await page.getByRole('menuitem', { name: 'Create PersistentVolume…' }).count() === 0, 'another PersistentVolume is offered');
     await page.keyboard.press('Escape');
+  });
+  await step('a deletion names what is lost with the volume', async () => {
+    await choose(page, 'Delete…');
+    const said = await dialog(page).innerText();
+    for (const part of [`claim default/${name}`, `PersistentVolume ${name}`, 'attached to node-', '96 MiB']) must(said.includes(part), `${part} is not in: ${said}`);
+    await button(page, 'Cancel').click();
+  });
+  await step('the page of an image upgrades several, and has the upgrades of the last hour', async () => {
+    const old = (await ask('GET', 'engineimages')).data.find((i) => i.default);
+    await go(page, `engineimages/${old.name}`);
+    await heading(page, old.image);
+    await row(page, new RegExp(`\\b${name}\\b.*uses another`)).getByRole('checkbox').check();
+    await button(page, 'Upgrade to this image…').click();
+    must((await dialog(page).getByLabel('Engine image').inputValue()) === old.image, 'another image is offered first');
+    await confirm(page, 'Upgrade');
+    await row(page, new RegExp(`^Select ${name} .*uses it`)).waitFor();
+    await page.getByRole('heading', { name: /^Upgrades/ }).waitFor();
+    await row(page, new RegExp(`\\b${name}\\b.*upgrad`, 'i')).first().waitFor();
   });
   await step('processes of an instance manager of an older version', async () => {
     const all = await ask('GET', 'instancemanagers');

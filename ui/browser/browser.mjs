@@ -28,9 +28,9 @@ export const hosts = [address, 'file:']; // of what the page may ask
 export const complaints = [];
 export const sockets = new Set(); // of streams that are open
 
-// What a script changes: cut, no stream is opened; modelled, what the stream of volumes says instead of the server; allowed, a pattern of
-// console errors that a step causes.
-export const world = { cut: false };
+// What a script changes: cut, no stream is opened; modelled, what the stream of volumes says instead of the server; streams, what others say
+// instead, by name; allowed, a pattern of console errors that a step causes.
+export const world = { cut: false, streams: {} };
 
 // open is a page of a browser of its own. Without cuts the streams are the browser's, and world has no say in them.
 export async function open(size = { width: 1440, height: 900 }, cuts = true) {
@@ -45,6 +45,11 @@ export async function open(size = { width: 1440, height: 900 }, cuts = true) {
     if (world.modelled && socket.url().includes('/volumes')) {
       socket.send(JSON.stringify(world.modelled));
       world.modelled.socket = socket;
+      return;
+    }
+    const own = world.streams[/\/([a-z]+)\?/.exec(socket.url())?.[1]];
+    if (own) {
+      socket.send(JSON.stringify(own));
       return;
     }
     const server = socket.connectToServer();
@@ -175,7 +180,8 @@ export async function proxy(prefix, streams = {}) {
     const own = streams[/\/([a-z]+)\?/.exec(q.url)?.[1]];
     if (own) {
       const key = createHash('sha1').update(`${q.headers['sec-websocket-key']}258EAFA5-E914-47DA-95CA-C5AB0DC85B11`).digest('base64');
-      socket.write(`HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Accept: ${key}\r\n\r\n`);
+      const protocol = q.headers['sec-websocket-protocol'] ? 'Sec-WebSocket-Protocol: ankole\r\n' : '';
+      socket.write(`HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Accept: ${key}\r\n${protocol}\r\n`);
       socket.on('error', () => socket.destroy());
       socket.on('data', () => undefined); // a page says nothing; its end is seen only by who reads
       own((text) => socket.write(textFrame(text)));

@@ -71,12 +71,14 @@ async function main() {
     await dialog(page).locator('#snapshotMaxCount').fill('7');
     await dialog(page).locator('#replicaSoftAntiAffinity').selectOption('enabled');
     await dialog(page).locator('#replicaRebuildingBandwidthLimit').fill('5');
+    await dialog(page).locator('#blocks').selectOption('16777216');
     await findings(page, 'the dialog of a new volume with further fields');
     await confirm(page, 'Create');
     const made = await ask('GET', 'volumes/further');
-    must(made.snapshotMaxCount === 7 && made.replicaSoftAntiAffinity === 'enabled' && made.replicaRebuildingBandwidthLimit === 5, JSON.stringify(made).slice(0, 500));
+    must(made.snapshotMaxCount === 7 && made.replicaSoftAntiAffinity === 'enabled' && made.replicaRebuildingBandwidthLimit === 5 && made.backupBlockSize === '16777216', JSON.stringify(made).slice(0, 500));
     await go(page, 'volumes/further');
     await heading(page, 'further');
+    await page.locator('dt', { hasText: /^Block size of backups$/ }).locator('xpath=following-sibling::dd').getByText('16 MiB').waitFor();
     await state(page, 'detached');
     await choose(page, 'Copy…');
     must((await dialog(page).locator('#size').inputValue()) === '16Mi', 'the copy has another size');

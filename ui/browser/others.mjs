@@ -41,17 +41,42 @@ async function main() {
     await dialog(page).getByText(/^many-1: |many-1: /).first().waitFor();
     await button(page, 'Cancel').click();
   }, /status of (4|5)\d\d/);
-  await step('a trim tells that it has succeeded, once for all volumes', async () => {
+  await step('a trim that is left goes on, and tells that it has succeeded, once for all volumes', async () => {
     const trimmed = [];
-    await page.route('**/v1/volumes/*?action=trimFilesystem', (r) => {
+    let over;
+    const ended = new Promise((done) => { over = done; });
+    await page.route('**/v1/volumes/*?action=trimFilesystem', async (r) => {
+      await ended;
       trimmed.push(new URL(r.request().url()).pathname.split('/').pop());
       return r.fulfill({ json: {} });
     });
     await choose(page, 'Trim file system…');
-    await confirm(page, 'Trim');
+    await dialog(page).getByRole('button', { name: 'Trim', exact: true }).click();
+    await button(page, 'Leave it running').click();
+    await dialog(page).waitFor({ state: 'detached' });
+    over();
     await page.getByText('The file system gave back what it does not use').waitFor();
     must(trimmed.sort().join() === names.join(), `trimmed: ${trimmed}`);
     await page.unroute('**/v1/volumes/*?action=trimFilesystem');
+  });
+  await step('a removed snapshot stays in sight until its space is back, with progress', async () => {
+    const real = await ask('GET', 'volumes/many-1');
+    const snapshot = (name, more) => ({ id: name, name, parent: '', children: {}, removed: false, usercreated: true, created: '2026-01-02T03:04:05Z', size: '4096', labels: {}, ...more });
+    let data = [snapshot('older', { removed: true }), snapshot('volume-head', { parent: 'older', usercreated: false })];
+    await page.route('**/v1/volumes/many-1?action=snapshotList', (r) => r.fulfill({ json: { data } }));
+    world.modelled = { type: 'collection', resourceType: 'volume', data: [{ ...real, purgeStatus: [{ error: '', isPurging: true, progress: 40, replica: 'many-1-r', state: 'in_progress' }] }] };
+    await go(page, 'volumes/many-1');
+    await page.reload();
+    await row(page, 'older').getByText('being removed').waitFor();
+    await page.getByRole('progressbar', { name: /Space of removed snapshots comes back/ }).waitFor();
+    must(await page.getByRole('progressbar', { name: /Space of removed snapshots comes back/ }).getAttribute('aria-valuenow') === '40', 'the progress is another one');
+    await findings(page, 'a purge');
+    data = [snapshot('volume-head', { usercreated: false })];
+    world.modelled = undefined;
+    await page.reload();
+    await page.getByText('Volume head (now)').waitFor();
+    must(await row(page, 'older').count() === 0, 'a snapshot that is gone is in sight');
+    await page.unroute('**/v1/volumes/many-1?action=snapshotList');
   });
   await step('an expansion that has failed is cancelled, and a faulted volume salvaged', async () => {
     const real = await ask('GET', 'volumes/many-1');
@@ -83,6 +108,40 @@ async function main() {
     await page.unroute('**/v1/volumes/many-1?action=*');
     await page.reload();
     await state(page, 'healthy');
+  });
+  await step('a node without what encrypted volumes need says so, and a disk that fails', async () => {
+    const nodes = await ask('GET', 'nodes');
+    const [first, ...rest] = nodes.data;
+    const [[name, disk]] = Object.entries(first.disks);
+    const why = 'KernelModulesLoaded: kernel module dm_crypt is not loaded';
+    const device = { sda: { healthStatus: 'FAILED', attributes: [{ name: 'Reallocated_Sector_Ct', rawValue: 7 }] } };
+    world.streams.nodes = { ...nodes, data: [{ ...first, waitsFor: [why], disks: { ...first.disks, [name]: { ...disk, healthData: device } } }, ...rest] };
+    await go(page, 'dashboard');
+    await page.reload();
+    await page.getByRole('row', { name: new RegExp(`^${first.name} Schedulable`) }).getByText(why).waitFor();
+    await findings(page, 'a dashboard with a node that lacks something');
+    await go(page, `nodes/${first.name}`);
+    await page.getByRole('listitem').filter({ hasText: why }).waitFor();
+    await page.getByText(`ankole node describe ${first.name}`).waitFor();
+    await go(page, 'nodes');
+    await page.locator(`table[aria-label="Disks of ${first.name}"] [title*="Reallocated_Sector_Ct: 7"]`).getByText('FAILED').waitFor();
+    world.streams = {};
+    await page.reload();
+  });
+  await step('a setting that is saved and waits to be applied says so', async () => {
+    const settings = await ask('GET', 'settings');
+    const waits = 'storage-network';
+    const { definition } = settings.data.find((s) => s.name === waits);
+    world.streams.settings = { ...settings, data: settings.data.map((s) => (s.name === waits ? { ...s, value: 'kube-system/net', applied: false } : s)) };
+    await go(page, `settings?q=${waits}`);
+    await page.reload();
+    await page.getByText('Saved, and not applied yet').waitFor();
+    await page.locator('.pf-v6-c-alert').filter({ hasText: 'Saved, and not applied yet' }).getByText(definition.displayName).waitFor();
+    await page.getByText('It is saved and waits to be applied.').waitFor();
+    await findings(page, 'a setting that waits');
+    world.streams = {};
+    await page.reload();
+    await page.getByText('Saved, and not applied yet').waitFor({ state: 'detached' });
   });
   await step('a disk is added, edited and removed; a node that is there is not', async () => {
     await go(page, 'nodes');
@@ -175,6 +234,8 @@ async function main() {
     await go(page, `nodes/${node}`);
     await page.getByText(`not ready: Kubernetes node ${node} is gone`).waitFor();
     await findings(page, 'the page of a node that is gone');
+    await go(page, 'dashboard');
+    await page.getByRole('row', { name: new RegExp(`^${node} Down`) }).getByText(`not ready: Kubernetes node ${node} is gone`).waitFor();
     await go(page, 'nodes');
     await choose(page, 'Remove node…', `Actions of ${node}`);
     await dialog(page).getByText('No replica is placed on it.').waitFor();

@@ -106,6 +106,32 @@ async function main() {
     await button(page, 'Undo').click();
     world.allowed = undefined;
   });
+  await step('what was typed into a setting and is not saved is there again', async () => {
+    const field = page.locator('#default-replica-count');
+    const before = await field.inputValue();
+    await field.fill('2');
+    await go(page, 'volumes');
+    await heading(page, 'Volumes');
+    await go(page, 'settings?q=default-replica-count');
+    must((await field.inputValue()) === '2', `the setting shows ${await field.inputValue()}`);
+    await button(page, 'Undo').click();
+    await go(page, 'volumes');
+    await heading(page, 'Volumes');
+    await go(page, 'settings?q=default-replica-count');
+    must((await field.inputValue()) === before, `what was given up is there again: ${await field.inputValue()}`);
+  });
+  await step('a setting that somebody else changes meanwhile keeps what was typed, and says so', async () => {
+    const field = page.locator('#default-replica-count');
+    const before = await field.inputValue();
+    const put = (value) => fetch(`${address}/v1/settings/default-replica-count`, { method: 'PUT', headers: { Authorization: `Bearer ${token}` }, body: JSON.stringify({ value }) });
+    await field.fill('4');
+    must((await put('5')).ok, 'the setting is not changed');
+    await page.getByText('Somebody has set it to').waitFor();
+    must((await field.inputValue()) === '4', `what was typed is overwritten by ${await field.inputValue()}`);
+    await button(page, 'Undo').click();
+    must((await put(before)).ok, 'the setting is not put back');
+    await page.waitForFunction((b) => document.querySelector('#default-replica-count')?.value === b, before);
+  });
   await step('deprecated settings are not shown', async () => {
     await go(page, 'settings?q=cpu');
     await page.locator('.ak-setting').first().waitFor();
@@ -163,6 +189,13 @@ async function main() {
       await confirm(page, 'Save');
       await first.getByText(shown, { exact: true }).waitFor();
     }
+  });
+  await step('times are local, and in UTC on hover', async () => {
+    const created = page.locator('td[data-label=Created] time').first();
+    await go(page, 'volumes');
+    await created.waitFor();
+    const { at, said, hover } = await created.evaluate((e) => ({ at: e.dateTime, said: e.textContent, hover: e.title }));
+    must(new Date(at).toUTCString() === hover && new Date(said).getTime() === new Date(at).getTime(), `${at} is shown as ${said}, and as ${hover}`);
   });
   await step('detach', async () => {
     await go(page, `volumes/${name}`);

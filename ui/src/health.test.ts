@@ -1,6 +1,6 @@
 import { expect, test } from 'vitest';
 import type { Node, Volume } from './api/wire';
-import { healthOf, nodeState, processesOf, redundancyOf, removable, replicaSizes, spaceOf } from './health';
+import { devicesOf, healthOf, nodeState, processesOf, redundancyOf, removable, replicaSizes, spaceOf, workOf } from './health';
 
 test('each volume is in one class', () => {
   const of = (state: string, robustness: string) => healthOf({ state, robustness });
@@ -9,9 +9,23 @@ test('each volume is in one class', () => {
     ['Healthy', 'Degraded', 'In progress', 'In progress', 'Faulted', 'Faulted', 'Detached']);
 });
 
+test('what is done with a volume is told with its progress', () => {
+  const of = (more: object) => workOf({ rebuildStatus: [], restoreStatus: [], controllers: [], ...more } as unknown as Volume);
+  expect([of({}), of({ rebuildStatus: null, restoreStatus: null, controllers: null }), of({ restoreStatus: [{ isRestoring: false, progress: 100 }] }),
+    of({ restoreStatus: [{ isRestoring: true, progress: 10 }, { isRestoring: true, progress: 31 }, { isRestoring: false, progress: 100 }] }),
+    of({ rebuildStatus: [{ isRebuilding: true, progress: 42 }], controllers: [{ isExpanding: true }] })]).toEqual(
+    [[], [], [], ['restoring 21 %'], ['rebuilding 42 %', 'expanding']]);
+});
+
 const yes = { status: 'True' };
 const disk = (more: object) => ({ allowScheduling: true, conditions: { Schedulable: yes }, ...more });
 const node = (more: object) => ({ allowScheduling: true, conditions: { Ready: yes, Schedulable: yes }, disks: { d: disk({}) }, ...more }) as unknown as Node;
+
+test('a disk is as sound as the worst device below it', () => {
+  const sound = { healthStatus: 'PASSED', attributes: [{ name: 'Temperature', rawValue: 31 }] };
+  expect([devicesOf({ healthData: null }), devicesOf({ healthData: { sda: sound } }), devicesOf({ healthData: { sda: sound, sdb: { healthStatus: 'FAILED' }, sdc: {} } })]).toEqual(
+    [undefined, { verdict: 'PASSED', said: 'sda: PASSED\n  Temperature: 31' }, { verdict: 'FAILED', said: 'sda: PASSED\n  Temperature: 31\nsdb: FAILED\nsdc: UNKNOWN' }]);
+});
 
 test('states of nodes', () => {
   expect([node({}), node({ allowScheduling: false }), node({ conditions: {} }), node({ disks: { d: disk({ allowScheduling: false }) } }),

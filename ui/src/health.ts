@@ -14,6 +14,13 @@ export function healthOf(v: Pick<Volume, 'state' | 'robustness'>): Health {
   return v.robustness === 'faulted' ? 'Faulted' : 'In progress';
 }
 
+/** workOf says what is being done with the content of a volume, and how far that is: the mean of its replicas. */
+export function workOf(v: Pick<Volume, 'rebuildStatus' | 'restoreStatus' | 'controllers'>): string[] {
+  const said = (what: string, all: { progress: number }[]) => (all.length ? [`${what} ${Math.round(all.reduce((sum, p) => sum + p.progress, 0) / all.length)} %`] : []);
+  return [...said('rebuilding', (v.rebuildStatus ?? []).filter((p) => p.isRebuilding)), ...said('restoring', (v.restoreStatus ?? []).filter((p) => p.isRestoring)),
+    ...((v.controllers ?? []).some((c) => c.isExpanding) ? ['expanding'] : [])];
+}
+
 export type Redundancy = 'Full' | 'Limited' | 'One node' | 'None';
 export const redundancies: Redundancy[] = ['Full', 'Limited', 'One node', 'None'];
 
@@ -43,6 +50,22 @@ export function nodeState(n: Pick<Node, 'conditions' | 'allowScheduling' | 'disk
 /** removable: nothing is on a disk, and nothing new comes. */
 export const removable = (d: Pick<DiskInfo, 'allowScheduling' | 'scheduledReplica' | 'scheduledBackingImage'>) => !d.allowScheduling &&
   Object.keys(d.scheduledReplica ?? {}).length === 0 && Object.keys(d.scheduledBackingImage ?? {}).length === 0;
+
+/** Device is what a device below a disk says of itself, by SMART. The document of schemas has text for it. */
+interface Device {
+  healthStatus?: string;
+  attributes?: { name: string; rawValue: number }[] | null;
+}
+
+const verdicts = ['FAILED', 'WARNING', 'UNKNOWN', 'PASSED'];
+
+/** devicesOf is the worst that the devices below a disk say of themselves, and all that they say; nothing where none says anything. */
+export function devicesOf(d: { healthData: Record<string, unknown> | null }): { verdict: string; said: string } | undefined {
+  const all = Object.entries(d.healthData ?? {}) as [string, Device][];
+  const [verdict] = all.map(([, h]) => h.healthStatus ?? 'UNKNOWN').sort((a, b) => verdicts.indexOf(a) - verdicts.indexOf(b));
+  if (!verdict) return undefined;
+  return { verdict, said: all.flatMap(([name, h]) => [`${name}: ${h.healthStatus ?? 'UNKNOWN'}`, ...(h.attributes ?? []).map((a) => `  ${a.name}: ${a.rawValue}`)]).join('\n') };
+}
 
 /** processesOf are the names of what runs in an instance manager. Older ones have all in field instances, of the manager's type where they say none. */
 export function processesOf(m: Pick<InstanceManager, 'instanceEngines' | 'instanceReplicas' | 'instances' | 'managerType'>): { engines: string[]; replicas: string[] } {

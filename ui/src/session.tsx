@@ -2,6 +2,7 @@ import { Alert, Button, Form, FormGroup, Modal, ModalBody, ModalHeader, TextInpu
 import { useQuery, useQueryClient } from '@tanstack/react-query';
 import { createContext, type ReactNode, useContext, useEffect, useMemo, useState } from 'react';
 import { call, onSignedOut } from './api/client';
+import { dropDrafts } from './api/drafts';
 import { forget, reopen, show } from './api/stream';
 import { dropUploads } from './api/upload';
 
@@ -107,6 +108,7 @@ export function SessionGate({ failure, children }: { failure?: string; children:
     logOut: async () => {
       await call('DELETE', 'session');
       dropUploads();
+      dropDrafts();
       forget();
       client.clear();
       setInside(false);

@@ -2,7 +2,7 @@ import { expect, test } from 'vitest';
 import type { BackupDamage, BackupVerification } from './api/wire';
 import { backupResult, decisionOf, hurtBy, resultOf, underWay } from './verification';
 
-const of = (change: Partial<BackupVerification>): BackupVerification => ({ backupVolume: 'v-1', volume: 'v', target: 'default', state: 'done', requestedAt: '', startedAt: '',
+const of = (change: Partial<BackupVerification>): BackupVerification => ({ backupVolume: 'v-1', volume: 'v', backupBackingImage: '', backingImage: '', target: 'default', state: 'done', requestedAt: '', startedAt: '',
   endedAt: '', progress: 0, blocks: 0, readBytes: 0, backups: [], faults: [], faultCount: 0, error: '', ...change });
 const backups = [{ name: 'a', faults: 0 }, { name: 'b', faults: 2 }];
 

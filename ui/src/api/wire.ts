@@ -39,6 +39,8 @@ export type Event = Exact<gen.Event, { event: KubernetesEvent }> & gen.Resource;
 export interface BackupVerification {
   backupVolume: string;
   volume: string;
+  backupBackingImage: string;
+  backingImage: string;
   target: string;
   state: 'none' | 'waiting' | 'inProgress' | 'done';
   requestedAt: string;

@@ -19,7 +19,7 @@ const colours: Record<string, Colour> = {
   Schedulable: 'green', Unschedulable: 'orange', Down: 'red', Disabled: 'grey', Ready: 'green', 'Not ready': 'red',
   available: 'green', unavailable: 'red', Completed: 'green', Error: 'red', Pending: 'grey', Deleting: 'orange', Unknown: 'grey',
   'In progress': 'blue', Waiting: 'grey', Degraded: 'orange', Failed: 'red', ready: 'green', failed: 'red', 'failed-and-cleanup': 'red', pending: 'grey', unknown: 'orange',
-  sound: 'green', damaged: 'red', missing: 'red', record: 'red', waiting: 'grey',
+  PASSED: 'green', WARNING: 'orange', FAILED: 'red', UNKNOWN: 'grey', sound: 'green', damaged: 'red', missing: 'red', record: 'red', waiting: 'grey',
 };
 
 /** Label looks as PatternFly's, which measures itself after each drawing and listens to the whole document: tables have hundreds. */

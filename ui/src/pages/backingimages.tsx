@@ -57,6 +57,7 @@ export function BackingImages() {
     }, by: (b) => usersOf(b.name, volumes).length },
     { title: 'SHA-512', width: 9, cell: (b) => <span className="ak-mono" title={b.currentChecksum}>{b.currentChecksum || '–'}</span> },
     { title: 'Tags', away: true, cell: (b) => [...(b.nodeSelector ?? []), ...(b.diskSelector ?? [])].join(', ') || '–' },
+    { title: 'Encrypted', away: true, width: 7.5, cell: (b) => (b.secret ? 'yes' : 'no'), by: (b) => String(!!b.secret) },
     { title: 'UUID', away: true, width: 8, cell: (b) => b.uuid || '–', by: (b) => b.uuid },
     { title: 'Actions', fixed: true, width: 11, cell: (b) => (
       <><Download of={b} /> <Menu label={`Actions of ${b.name}`} icon="⋮" entries={entries([b], (what) => setDoing({ what, ids: [b.id] }))} /></>
@@ -162,7 +163,7 @@ export function BackingImagePage() {
         <Facts of={[['Size', b.size > 0 && <Bytes of={b.size} />], ['Virtual size, the least of its volumes', b.virtualSize > 0 && <Bytes of={b.virtualSize} />], ['Copies at least', b.minNumberOfCopies],
           ['From', sourceTypes[b.sourceType] ?? b.sourceType], ...Object.entries(b.parameters ?? {}).map(([key, value]): [string, string] => [`Parameter ${key}`, value]),
           ['Node tags', (b.nodeSelector ?? []).join(', ')], ['Disk tags', (b.diskSelector ?? []).join(', ')], ['UUID', b.uuid],
-          ['Checksum', checked(b)]]} />
+          ['Encrypted with the key in Secret', b.secret && `${b.secretNamespace}/${b.secret}`], ['Checksum', checked(b)]]} />
         {b.currentChecksum && <p>SHA-512 <span className="ak-mono ak-break">{b.currentChecksum}</span></p>}
         {b.expectedChecksum && b.expectedChecksum !== b.currentChecksum && <p>Expected <span className="ak-mono ak-break">{b.expectedChecksum}</span></p>}
       </Section>

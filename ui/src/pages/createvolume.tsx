@@ -18,10 +18,10 @@ function FurtherField({ of: f, value, onChange }: { of: Field; value: string; on
   return <FormGroup label={f.label} fieldId={f.field}><TextInput id={f.field} type={isNumber(f) ? 'number' : 'text'} value={value} onChange={(_, v) => onChange(v)} /></FormGroup>;
 }
 
-const imageText = (b: BackingImage) => `${b.name}${b.virtualSize > 0 ? `, ${bytes(b.virtualSize)}` : ''}${readyCopies(b) > 0 ? '' : ` (${imageState(b).toLowerCase()}: the volume waits for it)`}`;
+const imageText = (b: BackingImage) => `${b.name}${b.secret ? ', encrypted' : ''}${b.virtualSize > 0 ? `, ${bytes(b.virtualSize)}` : ''}${readyCopies(b) > 0 ? '' : ` (${imageState(b).toLowerCase()}: the volume waits for it)`}`;
 
-/** CreateVolume asks for a new volume, or for a copy of one. */
-export function CreateVolume({ of, onClose }: { of?: Volume; onClose: () => void }) {
+/** CreateVolume asks for a new volume, or for a copy of one or of its snapshot. */
+export function CreateVolume({ of, snapshot, onClose }: { of?: Volume; snapshot?: string; onClose: () => void }) {
   const targets = useStream<BackupTarget>('backuptargets').list ?? [];
   const [name, setName] = useState(of ? `${of.name}-copy` : '');
   const [size, setSize] = useState(of ? typed(of.size) : '20Gi');
@@ -30,10 +30,11 @@ export function CreateVolume({ of, onClose }: { of?: Volume; onClose: () => void
   const [mode, setMode] = useState(of?.accessMode || 'rwo');
   const [nodeTags, setNodeTags] = useState((of?.nodeSelector ?? []).join(' '));
   const [diskTags, setDiskTags] = useState((of?.diskSelector ?? []).join(' '));
-  const [source, setSource] = useState(of ? `vol://${of.name}` : '');
+  const [source, setSource] = useState(of ? (snapshot ? `snap://${of.name}/${snapshot}` : `vol://${of.name}`) : '');
   const [image, setImage] = useState('');
   const [target, setTarget] = useState(of?.backupTargetName ?? '');
   const [encrypted, setEncrypted] = useState(of?.encrypted ?? false);
+  const [blocks, setBlocks] = useState('');
   const [open, setOpen] = useState(false);
   const [rest, setRest] = useState<Record<string, string>>({});
   const images = (useStream<BackingImage>('backingimages').list ?? []).filter((b) => !b.deletionTimestamp);
@@ -46,8 +47,8 @@ export function CreateVolume({ of, onClose }: { of?: Volume; onClose: () => void
   };
   const others = Object.fromEntries(further.filter((f) => rest[f.field]).map((f) => [f.field, isNumber(f) ? Number(rest[f.field]) : rest[f.field]]));
   return (
-    <Dialog title={of ? `Copy volume ${of.name}` : 'Create volume'} label="Create" ready={!!name && !!size && !small} done={`Volume ${name} is created`} onClose={onClose}
-      run={() => call('POST', 'volumes', { ...others, name, size, numberOfReplicas: Number(replicas), dataLocality: locality, accessMode: mode,
+    <Dialog title={of ? `Copy ${snapshot ? `snapshot ${snapshot} of` : 'volume'} ${of.name}` : 'Create volume'} label="Create" ready={!!name && !!size && !small} done={`Volume ${name} is created`} onClose={onClose}
+      run={() => call('POST', 'volumes', { ...others, ...(blocks && { backupBlockSize: blocks }), name, size, numberOfReplicas: Number(replicas), dataLocality: locality, accessMode: mode,
         nodeSelector: words(nodeTags), diskSelector: words(diskTags), dataSource: source, backingImage: image, backupTargetName: target, encrypted })}>
       <FormGroup label="Name" fieldId="name" isRequired><TextInput id="name" isRequired autoFocus value={name} onChange={(_, v) => setName(v)} /></FormGroup>
       <FormGroup label="Size, such as 20Gi" fieldId="size" isRequired>
@@ -65,10 +66,12 @@ export function CreateVolume({ of, onClose }: { of?: Volume; onClose: () => void
         <Choice id="backingimage" label="Backing image, whose content it begins with" value={image} onChange={choose}
           options={[['', 'none: the volume is empty'], ...images.map((b): [string, string] => [b.name, imageText(b)])]} />
       )}
-      {of && <Quiet>A snapshot of {of.name} ({bytes(of.size)}) is taken and copied; {of.name} goes on.</Quiet>}
+      {of && snapshot && <Quiet>The content of the snapshot is copied; {of.name} goes on.</Quiet>}
+      {of && !snapshot && <Quiet>A snapshot of {of.name} ({bytes(of.size)}) is taken and copied; {of.name} goes on.</Quiet>}
       <ExpandableSection toggleText="Further fields" isExpanded={open} onToggle={(_, on) => setOpen(on)}>
         <div className="ak-form">
           <Choice id="target" label="Backup target" value={target} onChange={setTarget} options={[['', 'default'], ...targets.map((t) => t.name).filter((t) => t !== 'default')]} />
+          <Choice id="blocks" label="Block size of backups" value={blocks} onChange={setBlocks} options={[['', 'as the setting says'], ['2097152', '2 MiB'], ['16777216', '16 MiB']]} />
           <Checkbox id="encrypted" label="Encrypted: a claim of a StorageClass with keys formats it" isChecked={encrypted} onChange={(_, on) => setEncrypted(on)} />
           {further.map((f) => <FurtherField key={f.field} of={f} value={rest[f.field] ?? ''} onChange={(v) => setRest({ ...rest, [f.field]: v })} />)}
         </div>

@@ -54,6 +54,7 @@ export function Dashboard() {
   const lines = [...own];
   if (lines.length > 1) lines.push({ name: 'All', ...sum });
   const wrong = v.filter((x) => ['Faulted', 'Degraded', 'In progress'].includes(healthOf(x)) || (healthOf(x) === 'Detached' && (x.waitsFor ?? []).length > 0));
+  const waiting = n.filter((x) => (x.waitsFor ?? []).length > 0);
   return (
     <>
       <div className="ak-bar"><Title headingLevel="h1" size="xl">Dashboard</Title></div>
@@ -73,6 +74,15 @@ export function Dashboard() {
       <Section title="Nodes">
         <Counts classes={nodeStates} of={(c) => n.filter((x) => nodeState(x) === c).length} total={['nodes', n.length]} to={(c) => `/nodes${c && `?state=${c}`}`} />
       </Section>
+      {waiting.length > 0 && (
+        <Section title="Nodes that wait for something">
+          <DataTable label="Nodes that wait" rows={waiting} keyOf={(x) => x.id} empty="" sortKey="waiting" columns={[
+            { title: 'Node', width: 16, cell: (x) => <Link to={`/nodes/${encodeURIComponent(x.name)}`}>{x.name}</Link> },
+            { title: 'State', width: 9, cell: (x) => <State of={nodeState(x)} /> },
+            { title: 'Why', wrap: true, cell: (x) => (x.waitsFor ?? []).join('; ') },
+          ]} />
+        </Section>
+      )}
       <Section title="Storage">
         <p className="ak-quiet">
           {key('ak-c1', 'By volumes')}: what engines say their replicas take. {key('ak-c2', 'By others')}: what else is on the file systems.{' '}

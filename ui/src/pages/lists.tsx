@@ -155,6 +155,9 @@ export function Orphans() {
 
 const last = (e: KubernetesEvent) => e.lastTimestamp ?? e.eventTime ?? e.metadata.creationTimestamp;
 
+const first = (e: KubernetesEvent) => e.firstTimestamp ?? e.eventTime ?? e.metadata.creationTimestamp;
+const sourceOf = (e: KubernetesEvent) => e.source?.component || e.reportingComponent || '';
+
 /** newest are events, the last first. */
 export const newest = (events: readonly Event[] | undefined) =>
   events && [...events].sort((a, b) => last(b.event).localeCompare(last(a.event)));
@@ -189,13 +192,19 @@ export const eventColumns: Column<Event>[] = [
   { title: 'Message', wrap: true, cell: (e) => e.event.message },
 ];
 
+const [lastSeen, ...others] = eventColumns;
+/** allColumns are what the page of events has room for. */
+const allColumns: Column<Event>[] = [...(lastSeen ? [lastSeen] : []),
+  { title: 'First seen', width: 12, cell: (e) => <Time at={first(e.event)} />, by: (e) => first(e.event) }, ...others,
+  { title: 'Source', width: 12, cell: (e) => sourceOf(e.event) || '–', by: (e) => sourceOf(e.event) }];
+
 export function Events() {
   const { list: all, failure } = useStream<Event>('events');
-  const rows = newest(usePicked(all, (e) => `${e.event.involvedObject.kind} ${e.event.involvedObject.name} ${e.event.reason} ${e.event.message} ${e.eventType}`));
+  const rows = newest(usePicked(all, (e) => `${e.event.involvedObject.kind} ${e.event.involvedObject.name} ${e.event.reason} ${e.event.message} ${e.eventType} ${sourceOf(e.event)}`));
   return (
     <>
       <Head title="Events" of={rows}><Quiet>Kubernetes forgets events after an hour.</Quiet></Head>
-      <DataTable label="Events" columns={eventColumns} rows={rows} keyOf={id} failure={failure} empty="No event of the last hour fits the filter." />
+      <DataTable label="Events" columns={allColumns} rows={rows} keyOf={id} failure={failure} empty="No event of the last hour fits the filter." />
     </>
   );
 }

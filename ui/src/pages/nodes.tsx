@@ -9,7 +9,7 @@ import { Bytes, Dialog, Facts, Quiet, State } from '../components/basics';
 import { type Entry, Menu } from '../components/choice';
 import { type Column, DataTable } from '../components/table';
 import { bytes, percent, words } from '../format';
-import { explained, nodeState, nodeStates, removable, replicaSizes, type Space as Sums, spaceOf } from '../health';
+import { devicesOf, explained, nodeState, nodeStates, removable, replicaSizes, type Space as Sums, spaceOf } from '../health';
 import { useAccess } from '../session';
 import { Head, Pick, usePicked } from './lists';
 
@@ -89,6 +89,10 @@ function Disks({ node, sizes, edit, start }: { node: Node; sizes: Map<string, nu
       const wrong = Object.values(d.conditions ?? {}).filter((c) => c.status !== 'True');
       return <State of={wrong.length ? 'Unschedulable' : d.allowScheduling ? 'Schedulable' : 'Disabled'} title={wrong.map((c) => `${c.type}: ${c.message}`).join('\n') || undefined} />;
     } },
+    { title: 'Devices', width: 6.5, cell: ([, d]) => {
+      const devices = devicesOf(d);
+      return devices ? <State of={devices.verdict} title={`SMART, ${d.healthDataLastCollectedAt}\n${devices.said}`} /> : '–';
+    } },
     { title: 'Path', cell: ([, d]) => <span className="ak-mono" title={d.path}>{d.path}</span> },
     { title: 'Replicas', width: 6, cell: ([, d]) => Object.keys(d.scheduledReplica ?? {}).length },
     { title: 'Images', width: 5.5, cell: ([, d]) => <span title={images(d).join('\n')}>{images(d).length}</span> },
@@ -116,7 +120,7 @@ export function Nodes() {
   const [shut, setShut] = useState<Set<string>>(new Set());
   const [doing, setDoing] = useState<Doing>();
   const state = useSearchParams()[0].get('state');
-  const rows = usePicked(all?.filter((n) => !state || nodeState(n) === state), (n) => `${n.name} ${n.address} ${nodeState(n)} ${n.zone} ${n.region} ${(n.tags ?? []).join(' ')}`);
+  const rows = usePicked(all?.filter((n) => !state || nodeState(n) === state), (n) => `${n.name} ${n.address} ${nodeState(n)} ${n.zone} ${n.region} ${(n.tags ?? []).join(' ')} ${Object.values(n.disks ?? {}).flatMap((d) => d.tags ?? []).join(' ')}`);
   const sizes = replicaSizes(volumes);
   const space = (n: Node) => spaceOf([n], sizes);
   const entries = (n: Node): Entry[] => [

@@ -27,6 +27,7 @@ export function RestoreDialog({ backups, standby, onClose }: Props) {
   const [nodeTags, setNodeTags] = useState('');
   const [diskTags, setDiskTags] = useState('');
   const [damaged, setDamaged] = useState(false);
+  const [encrypted, setEncrypted] = useState(false);
   const [made] = useState(() => new Set<string>());
   const [accepted] = useState(() => new Set<string>());
   const { may } = useAccess();
@@ -42,6 +43,7 @@ export function RestoreDialog({ backups, standby, onClose }: Props) {
         await call('POST', 'volumes', {
           name: nameOf(b), size: b.volumeSize, numberOfReplicas: Number(replicas), dataLocality: locality, fromBackup: b.url, standby: !!standby,
           frontend: standby ? '' : 'blockdev', restoreVolumeRecurringJob: jobs, nodeSelector: words(nodeTags), diskSelector: words(diskTags),
+          encrypted,
         }).catch((e: Error) => {
           throw one ? e : new Error(`${nameOf(b)}: ${e.message}${made.size ? ` (${plural(made.size, 'volume')} made before it)` : ''}`);
         });
@@ -70,6 +72,8 @@ export function RestoreDialog({ backups, standby, onClose }: Props) {
         options={[['ignored', 'as the setting says'], ['enabled', 'given to the volume'], ['disabled', 'left out']]} />}
       <FormGroup label="Node tags" fieldId="nodetags"><TextInput id="nodetags" value={nodeTags} onChange={(_, v) => setNodeTags(v)} /></FormGroup>
       <FormGroup label="Disk tags" fieldId="disktags"><TextInput id="disktags" value={diskTags} onChange={(_, v) => setDiskTags(v)} /></FormGroup>
+      <Checkbox id="encrypted" label="Encrypted, as the volume that was backed up" isChecked={encrypted} onChange={(_, on) => setEncrypted(on)}
+        description="A backup has what replicas have, and does not say whether that is encrypted. The key is that of the volume." />
       {!standby && may('POST', 'backupdamage/{name}') && (
         <Checkbox id="damaged" label="Also if it is damaged: what the backup target does not have becomes zero" isChecked={damaged} onChange={(_, on) => setDamaged(on)}
           description="Without it a restore of a damaged backup fails, and the volume's page says what is missing." />

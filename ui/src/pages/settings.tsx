@@ -1,6 +1,7 @@
 import { Alert, Button, FormSelect, FormSelectOption, TextInput } from '@patternfly/react-core';
 import { useState } from 'react';
 import { call, path } from '../api/client';
+import { draftOf, keepDraft } from '../api/drafts';
 import { useStream } from '../api/stream';
 import type { Setting } from '../api/wire';
 import { Quiet, Section, useTell } from '../components/basics';
@@ -13,16 +14,18 @@ const danger = 'danger Zone';
 function Row({ of: s }: { of: Setting }) {
   const { may } = useAccess();
   const tell = useTell();
-  const [typed, setTyped] = useState<string>();
-  const [seen, setSeen] = useState(s.value);
+  const [typed, setTyped] = useState(draftOf(s.name)?.typed);
+  const [seen, setSeen] = useState(draftOf(s.name)?.seen ?? s.value);
   const [refusal, setRefusal] = useState<string>();
   const [running, setRunning] = useState(false);
   const d = s.definition;
   const fixed = d.readOnly || !may('PUT', 'settings');
   const value = typed ?? s.value;
   const change = (v: string) => {
-    if (typed === undefined) setSeen(s.value);
+    const before = typed === undefined ? s.value : seen;
+    setSeen(before);
     setTyped(v);
+    keepDraft(s.name, v === s.value ? undefined : { typed: v, seen: before });
   };
   const save = async () => {
     setRunning(true);
@@ -30,6 +33,7 @@ function Row({ of: s }: { of: Setting }) {
     try {
       await call('PUT', path('settings', s), { value });
       setTyped(undefined);
+      keepDraft(s.name);
       tell('success', `${d.displayName} is saved`);
     } catch (e) {
       setRefusal((e as Error).message);
@@ -61,7 +65,7 @@ function Row({ of: s }: { of: Setting }) {
         {typed !== undefined && typed !== s.value && (
           <>
             <Button size="sm" isLoading={running} isDisabled={running} onClick={() => void save()} aria-label={`Save ${d.displayName}`}>Save</Button>{' '}
-            <Button size="sm" variant="link" onClick={() => { setTyped(undefined); setRefusal(undefined); }}>Undo</Button>
+            <Button size="sm" variant="link" onClick={() => { setTyped(undefined); setRefusal(undefined); keepDraft(s.name); }}>Undo</Button>
           </>
         )}
       </div>

@@ -10,8 +10,12 @@ import { Bytes, Dialog, Facts, Label, Quiet, Section, State, Time, Why } from '.
 import { Menu } from '../components/choice';
 import { type Column, DataTable } from '../components/table';
 import { plural } from '../format';
+import { useAccess } from '../session';
 import { head, type Layer, order } from '../tree';
+import { backupFields, BackupFields } from './backupfields';
+import { CreateVolume } from './createvolume';
 import { Damage } from './damage';
+import { fields } from './fields';
 import { conditionColumns, eventColumns, newest } from './lists';
 import { Rates } from './rates';
 import { RestorePoint } from './restorepoint';
@@ -31,16 +35,18 @@ async function layersOf(v: Volume): Promise<Layer[]> {
     size: s.size, labels: s.labels ?? {}, note: s.error || (s.readyToUse ? '' : 'not taken yet') }));
 }
 
-type Step = { what: 'revert' | 'backup'; layer: Layer } | { what: 'delete'; layers: Layer[] };
+type Step = { what: 'revert' | 'backup' | 'copy'; layer: Layer } | { what: 'delete'; layers: Layer[] };
 
 function Snapshots({ of: v, start }: { of: Volume; start: (what: Doing) => void }) {
   const can = useCan();
+  const { may } = useAccess();
   const client = useQueryClient();
   const key = ['snapshots', v.id];
   const { data, error } = useQuery({ queryKey: [...key, v.state], queryFn: () => layersOf(v), refetchInterval: 10_000 });
   const [step, setStep] = useState<Step>();
   const [system, setSystem] = useState(true);
   const [full, setFull] = useState(false);
+  const [labels, setLabels] = useState('');
   const [selected, setSelected] = useState<Set<string>>(new Set());
   const refresh = () => client.invalidateQueries({ queryKey: key });
   const purging = (v.purgeStatus ?? []).filter((p) => p.isPurging);
@@ -60,13 +66,14 @@ function Snapshots({ of: v, start }: { of: Volume; start: (what: Doing) => void 
       return b.error ? <State of="Error" title={b.error} /> : <State of={b.progress < 100 && b.state !== 'Completed' ? `${b.progress} %` : 'Completed'} />;
     } },
     { title: 'Labels', cell: (l) => Object.entries(l.labels).map(([k, x]) => `${k}=${x}`).join(', ') || '–' },
-    { title: 'Actions', width: 14, cell: (l) => l.name !== head && (
+    { title: 'Actions', width: 17, cell: (l) => l.name !== head && (
       <>
         {can(v, 'snapshotRevert') && !l.removed && (
           <Button variant="link" isInline isAriaDisabled={!v.disableFrontend || v.state !== 'attached'}
             title={v.disableFrontend ? undefined : 'Attach the volume in maintenance mode to revert it'} onClick={() => setStep({ what: 'revert', layer: l })}>Revert</Button>
         )}{' '}
         {can(v, 'snapshotBackup') && !l.removed && <Button variant="link" isInline onClick={() => setStep({ what: 'backup', layer: l })}>Back up</Button>}{' '}
+        {may('POST', 'volumes') && !l.removed && !v.standby && <Button variant="link" isInline onClick={() => setStep({ what: 'copy', layer: l })}>Copy</Button>}{' '}
         {canDelete && <Button variant="link" isInline isDanger onClick={() => setStep({ what: 'delete', layers: [l] })}>Delete</Button>}
       </>
     ) },
@@ -99,11 +106,12 @@ function Snapshots({ of: v, start }: { of: Volume; start: (what: Doing) => void 
           What was written after it and is in no other snapshot is lost. Take a snapshot first to keep it.
         </Dialog>
       )}
+      {step?.what === 'copy' && <CreateVolume of={v} snapshot={step.layer.name} onClose={() => setStep(undefined)} />}
       {step?.what === 'backup' && (
         <Dialog title={`Back up snapshot ${step.layer.name}?`} label="Back up" done={`Snapshot ${step.layer.name} is being backed up`} onClose={() => setStep(undefined)}
-          run={() => act('volumes', v.id, 'snapshotBackup', { name: step.layer.name, backupMode: full ? 'full' : 'incremental' })}>
+          run={() => act('volumes', v.id, 'snapshotBackup', { name: step.layer.name, ...backupFields(full, labels) })}>
           <p>It goes to backup target {v.backupTargetName || 'default'}. What an earlier backup has there is not sent again.</p>
-          <Checkbox id="full" label="Send everything again" isChecked={full} onChange={(_, on) => setFull(on)} />
+          <BackupFields full={full} setFull={setFull} labels={labels} setLabels={setLabels} />
         </Dialog>
       )}
       {step?.what === 'delete' && (
@@ -164,6 +172,9 @@ function ImageOf({ name }: { name: string }) {
   return <><Link to={`/backingimages/${encodeURIComponent(name)}`}>{name}</Link>{b && b.virtualSize > 0 && <> (<Bytes of={b.virtualSize} />)</>}</>;
 }
 
+/** told are the fields of Change… that stand among the others. */
+const told = ['replicaAutoBalance', 'snapshotMaxCount', 'snapshotDataIntegrity', 'backupTargetName', 'accessMode'];
+
 export function VolumePage() {
   const { name = '' } = useParams();
   const { list: all, failure } = useStream<Volume>('volumes');
@@ -201,11 +212,13 @@ export function VolumePage() {
           ['Frontend', v.standby ? 'none (standby)' : v.disableFrontend ? 'none (maintenance)' : v.frontend], ['Replicas wanted', v.numberOfReplicas], ['Data locality', v.dataLocality], ['Access mode', v.accessMode],
           ['Ready for workloads', v.ready ? 'yes' : 'no'], ['Engine image', <span title={v.currentImage}>{v.currentImage || v.image}{v.image !== v.currentImage && v.currentImage ? ` → ${v.image}` : ''}</span>],
           ['Claim', k?.pvcName && `${k.namespace}/${k.pvcName}`], ['PersistentVolume', k?.pvName && `${k.pvName} (${k.pvStatus})`],
-          [k?.lastPodRefAt ? 'Last Pods' : 'Pods', (k?.workloadsStatus ?? []).map((w) => `${w.podName} (${w.podStatus})`).join(', ')],
+          [k?.lastPodRefAt ? 'Last Pods' : 'Pods', (k?.workloadsStatus ?? []).map((w) => `${w.podName} (${[w.podStatus, w.workloadName && `${w.workloadType} ${w.workloadName}`].filter(Boolean).join(', ')})`).join(', ')],
           ['Backing image', v.backingImage && <ImageOf name={v.backingImage} />],
           ['Node tags', (v.nodeSelector ?? []).join(', ')], ['Disk tags', (v.diskSelector ?? []).join(', ')], ['Auto balance', v.replicaAutoBalance],
           ['Snapshots at most', v.snapshotMaxCount], ['Snapshot data integrity', v.snapshotDataIntegrity], ['Encrypted', v.encrypted ? 'yes' : 'no'],
-          ['Backup target', v.backupTargetName], ['Last backup', v.lastBackup && <><Link to="/backups">{v.lastBackup}</Link> <Time at={v.lastBackupAt} /></>], ['Latest restore point', <RestorePoint of={v} />], ['Created', <Time at={v.created} />]]} />
+          ['Backup target', v.backupTargetName], ['Last backup', v.lastBackup && <><Link to={`/backups-all?q=${encodeURIComponent(v.name)}`}>{v.lastBackup}</Link> <Time at={v.lastBackupAt} /></>], ['Latest restore point', <RestorePoint of={v} />], ['Created', <Time at={v.created} />],
+          ['Block size of backups', Number(v.backupBlockSize) > 0 && <Bytes of={v.backupBlockSize} />], ['Revision counter', v.revisionCounterDisabled ? 'off' : 'on'],
+          ...fields.filter((f) => !told.includes(f.field)).map((f): [string, string] => [f.label, String(v[f.field] ?? '')])]} />
       </Section>
       <Rates key={v.id} of={v} />
       <Replicas of={v} />

@@ -3,16 +3,18 @@ import { useState } from 'react';
 import { act, call, path } from '../api/client';
 import { useStream } from '../api/stream';
 import { useUpgradeLimit } from '../api/upgradelimit';
+import type * as gen from '../api/types.gen';
 import type { BackupTarget, EngineImage, Node, Volume } from '../api/wire';
 import { Dialog, Quiet } from '../components/basics';
 import { Choice, type Entry } from '../components/choice';
 import { bytes, plural, typed, words } from '../format';
 import { nodeState } from '../health';
 import { useAccess } from '../session';
+import { backupFields, BackupFields } from './backupfields';
 import { CreateVolume } from './createvolume';
 import { fields } from './fields';
 
-export type Doing = 'attach' | 'detach' | 'delete' | 'snapshot' | 'replicas' | 'expand' | 'cancel' | 'locality' | 'change' | 'upgrade' | 'claim' | 'salvage' | 'activate' | 'trim' | 'copy';
+export type Doing = 'attach' | 'detach' | 'delete' | 'snapshot' | 'backup' | 'replicas' | 'expand' | 'cancel' | 'locality' | 'change' | 'upgrade' | 'claim' | 'salvage' | 'activate' | 'trim' | 'copy';
 
 /** can tells whether a volume takes an action now, and the user may do it. */
 export function useCan() {
@@ -21,7 +23,7 @@ export function useCan() {
 }
 
 const doings: [Doing, string, string][] = [['activate', 'activate', 'Activate…'], ['attach', 'attach', 'Attach…'], ['detach', 'detach', 'Detach…'],
-  ['snapshot', 'snapshotCRCreate', 'Take snapshot…'], ['replicas', 'updateReplicaCount', 'Change replica count…'], ['expand', 'expand', 'Expand…'],
+  ['snapshot', 'snapshotCRCreate', 'Take snapshot…'], ['backup', 'snapshotBackup', 'Back up…'], ['replicas', 'updateReplicaCount', 'Change replica count…'], ['expand', 'expand', 'Expand…'],
   ['cancel', 'cancelExpansion', 'Cancel expansion…'], ['locality', 'updateDataLocality', 'Change data locality…'], ['upgrade', 'engineUpgrade', 'Upgrade engine…'],
   ['claim', 'pvCreate', 'Create PersistentVolume…'], ['trim', 'trimFilesystem', 'Trim file system…'], ['salvage', 'salvage', 'Salvage…']];
 
@@ -31,6 +33,7 @@ const shown: Partial<Record<Doing, (v: Volume, all: Volume[]) => boolean>> = {
   attach: (v) => v.state === 'detached' && !v.standby,
   detach: (v) => v.state !== 'detached' && !v.standby,
   snapshot: (v) => !v.standby,
+  backup: (v) => v.state === 'attached' && !v.standby,
   expand: (v) => !v.standby,
   cancel: (v) => (v.controllers ?? []).some((c) => c.isExpanding || c.lastExpansionError),
   claim: (v) => !v.kubernetesStatus?.pvName && !v.standby,
@@ -146,6 +149,8 @@ export function VolumeDialog({ what, volumes, image, onClose, after }: Props) {
           <Quiet>The content as it is now stays readable; the volume goes on.</Quiet>
         </Dialog>
       );
+    case 'backup':
+      return <BackUpDialog {...props} volumes={volumes} whom={whom} each={each} />;
     case 'replicas':
       return (
         <Dialog {...props} title={`Replicas of ${whom}`} label="Change" ready={Number(text) > 0} done="The replica count is changed"
@@ -227,6 +232,23 @@ interface PartProps {
   onClose: () => void;
 }
 
+/** BackUpDialog takes a snapshot of each volume, and backs that up. */
+function BackUpDialog({ volumes, whom, each, onClose }: PartProps) {
+  const [full, setFull] = useState(false);
+  const [labels, setLabels] = useState('');
+  const to = [...new Set(volumes.map((v) => v.backupTargetName || 'default'))].sort();
+  return (
+    <Dialog title={`Back up ${whom}`} label="Back up" done={`${whom} is being backed up`} onClose={onClose}
+      run={each(async (v) => {
+        const taken = await act<gen.SnapshotCR>('volumes', v.id, 'snapshotCRCreate', {});
+        await act('volumes', v.id, 'snapshotBackup', { name: taken.name, ...backupFields(full, labels) });
+      })}>
+      <p>A snapshot is taken and sent to backup target {to.join(', ')}; the volume goes on, and its page has the progress.</p>
+      <BackupFields full={full} setFull={setFull} labels={labels} setLabels={setLabels} />
+    </Dialog>
+  );
+}
+
 /** shared is a value that all have, else nothing. */
 function shared<T>(all: T[]): T | undefined {
   return all.every((x) => x === all[0]) ? all[0] : undefined;
@@ -257,17 +279,29 @@ function ClaimDialog({ volumes, whom, each, onClose }: PartProps) {
   const one = volumes.length === 1 ? volumes[0] : undefined;
   const [pv, setPV] = useState(one?.name ?? '');
   const [fs, setFS] = useState('ext4');
+  const [className, setClassName] = useState('');
+  const [secret, setSecret] = useState('');
+  const [secretNamespace, setSecretNamespace] = useState('');
+  const encrypted = volumes.some((v) => v.encrypted);
   const [claim, setClaim] = useState(true);
   const [namespace, setNamespace] = useState(shared(volumes.map((v) => v.kubernetesStatus?.namespace ?? '')) || 'default');
   const [pvc, setPVC] = useState(one?.kubernetesStatus?.pvcName || one?.name || '');
   return (
     <Dialog title={`PersistentVolume of ${whom}`} label="Create" ready={!claim || !!namespace} done={`${whom} can be used by Kubernetes`} onClose={onClose}
       run={each(async (v) => {
-        await act('volumes', v.id, 'pvCreate', { pvName: one ? pv : v.name, fsType: fs });
+        await act('volumes', v.id, 'pvCreate', { pvName: one ? pv : v.name, fsType: fs, storageClassName: className.trim(),
+          ...(v.encrypted ? { secretName: secret.trim(), secretNamespace: secretNamespace.trim() } : {}) });
         if (claim) await act('volumes', v.id, 'pvcCreate', { namespace, pvcName: one ? pvc : v.kubernetesStatus?.pvcName || v.name });
       })}>
       {one && <FormGroup label="Name of the PersistentVolume" fieldId="pv"><TextInput id="pv" value={pv} onChange={(_, v) => setPV(v)} /></FormGroup>}
       <Choice id="fs" label="File system, made where there is none" value={fs} options={['ext4', 'xfs']} onChange={setFS} />
+      <FormGroup label="StorageClass (empty: as the setting says)" fieldId="class"><TextInput id="class" value={className} onChange={(_, v) => setClassName(v)} /></FormGroup>
+      {encrypted && (
+        <>
+          <FormGroup label="Secret with the key (empty: longhorn-crypto)" fieldId="secret"><TextInput id="secret" value={secret} onChange={(_, v) => setSecret(v)} /></FormGroup>
+          <FormGroup label="Namespace of the Secret (empty: that of the system)" fieldId="secretnamespace"><TextInput id="secretnamespace" value={secretNamespace} onChange={(_, v) => setSecretNamespace(v)} /></FormGroup>
+        </>
+      )}
       <Checkbox id="claimed" label="With a claim, which Pods can use" isChecked={claim} onChange={(_, on) => setClaim(on)} />
       {claim && <FormGroup label="Namespace of the claim" fieldId="namespace"><TextInput id="namespace" value={namespace} onChange={(_, v) => setNamespace(v)} /></FormGroup>}
       {claim && one && <FormGroup label="Name of the claim" fieldId="pvc"><TextInput id="pvc" value={pvc} onChange={(_, v) => setPVC(v)} /></FormGroup>}

@@ -7,7 +7,7 @@ import { Bytes, Quiet, State, Time } from '../components/basics';
 import { Menu } from '../components/choice';
 import { type Optional, useColumns } from '../components/columns';
 import { DataTable } from '../components/table';
-import { healthOf, healths, redundancies, redundancyOf } from '../health';
+import { healthOf, healths, redundancies, redundancyOf, workOf } from '../health';
 import { useAccess } from '../session';
 import { CreateVolume } from './createvolume';
 import { Filter, Pick } from './lists';
@@ -15,19 +15,12 @@ import { type Doing, useEntries, VolumeDialog } from './volumeactions';
 
 const colour: Record<string, string> = { Healthy: 'healthy', Degraded: 'degraded', Faulted: 'faulted', Detached: 'detached' };
 
-/** progress of the rebuilds of a volume, undefined without one. */
-const progress = (v: Volume) => {
-  const running = (v.rebuildStatus ?? []).filter((r) => r.isRebuilding);
-  return running.length ? Math.round(running.reduce((sum, r) => sum + r.progress, 0) / running.length) : undefined;
-};
-
 export function HealthLabel({ of: v }: { of: Volume }) {
   const health = healthOf(v);
-  const copied = progress(v);
   return (
     <>
       <State of={colour[health] ?? v.state} title={(v.waitsFor ?? []).join('\n') || undefined} />
-      {copied !== undefined && <Quiet> rebuilding {copied} %</Quiet>}
+      {workOf(v).map((work) => <Quiet key={work}> {work}</Quiet>)}
       {v.image !== v.currentImage && v.currentImage && <Quiet> upgrading</Quiet>}
     </>
   );
@@ -73,6 +66,8 @@ const more: Record<string, (v: Volume, defaultImage: string | undefined) => bool
   'PersistentVolume: Available': (v) => v.kubernetesStatus?.pvStatus === 'Available',
   'PersistentVolume: Released': (v) => v.kubernetesStatus?.pvStatus === 'Released',
   Standby: (v) => v.standby,
+  Encrypted: (v) => v.encrypted,
+  'Revision counter off': (v) => v.revisionCounterDisabled,
   'Never backed up': (v) => !v.lastBackup,
 };
 
