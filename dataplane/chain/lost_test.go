@@ -239,3 +239,53 @@ func TestLostFileOnAFullDisk(t *testing.T) {
 	w.reopen()
 	w.wantByte(0, mib, 3)
 }
+
+// TestMergeLosesNoFile: a merge removes and renames files that are in use. The look for lost ones,
+// which comes between any two pieces, finds none, also where there is no room for the last step.
+func TestMergeLosesNoFile(t *testing.T) {
+	for _, full := range []bool{false, true} {
+		w, fs := newWorld(t, mib)
+		w.fill(0, mib, 1)
+		w.snapshot("base")
+		w.must(w.c.Discard(131072, 32768))
+		w.snapshot("gone")
+		w.must(w.c.Discard(32768, 65536))
+		w.snapshot("kept")
+		want := hashes(t, w.c, "base", "kept", chain.HeadName)
+		w.must(w.c.MarkRemoved("gone"))
+		p, err := w.c.NewPurge()
+		w.must(err)
+		wantNoneLost := func(after string) {
+			t.Helper()
+			if lost, err := w.c.Lost(); len(lost) > 0 || err != nil {
+				t.Fatalf("full %v, %s: lost are %q, %v", full, after, lost, err)
+			}
+		}
+		step, _ := p.Next()
+		if step.Action != chain.PurgeCoalesce {
+			t.Fatalf("%+v", step)
+		}
+		for done := false; !done; wantNoneLost("a piece") {
+			done, err = workStep(w.c, p, &step)
+			w.must(err)
+		}
+		if full {
+			stop := fs.Inject(memdisk.Rule{Op: memdisk.OpRename, Name: chain.SnapshotFile("kept"), Err: disk.ErrNoSpace})
+			wantErr(t, finishStep(w.c, p, &step), disk.ErrNoSpace)
+			stop()
+			wantNoneLost("a step without room")
+			w.must(w.c.Purge(nil))
+		} else {
+			w.must(finishStep(w.c, p, &step))
+		}
+		wantNoneLost("the end")
+		w.reopen()
+		if got := hashes(t, w.c, "base", "kept", chain.HeadName); got != want {
+			t.Errorf("%s\nwant %s", got, want)
+		}
+		if files := w.whiteoutFiles(); len(files) != 1 {
+			t.Errorf("whiteouts of one layer are in %v", files)
+		}
+		w.must(w.c.Close())
+	}
+}

@@ -197,7 +197,7 @@ func (c *merges) piece(s *PurgeStep) (done bool, err error) {
 	if err := c.syncFile(source); err != nil {
 		return false, err
 	}
-	if err := c.finishWhiteouts(); err != nil {
+	if err := c.now.whiteouts.sync(c); err != nil {
 		return false, err
 	}
 	// Finish changes these: here nobody waits for the mark.

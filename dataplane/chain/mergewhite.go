@@ -11,7 +11,8 @@ import (
 // In a merge the child's whiteouts hide what the source holds, and go on hiding what is below the
 // source. So the source's blocks under them are punched, before its file takes the child's place,
 // and the merged layer has the whiteouts of both: if both have some, the source gets those of both
-// first, in a new file. Nobody reads what the source shows but through the child, which hides it.
+// before its file takes that place, in a new file, while I/O is held back. Nobody reads what the
+// source shows but through the child, which hides it.
 // When the child's metadata is replaced it names the source's whiteouts, or its own where the
 // source has none; at the bottom of the chain there is nothing to hide.
 
@@ -122,21 +123,32 @@ func (m *mergingWhiteouts) hides(piece uint32) bool {
 	return b != nil && b[first%whiteoutBlocks/64] != 0
 }
 
-// finishWhiteouts durably gives the source the whiteouts of both.
-func (c *merges) finishWhiteouts() error {
-	m := &c.now.whiteouts
+// sync makes the whiteouts of both durable. Nobody names them yet.
+func (m *mergingWhiteouts) sync(c *merges) error {
 	if m.out == nil {
 		return nil
 	}
-	if err := c.syncFile(m.out.file); err != nil {
-		return err
+	return c.syncFile(m.out.file)
+}
+
+// nameWhiteouts durably gives the source the whiteouts of both. The chain has them open from then
+// on: the file that goes would be taken for one that was lost.
+func (c *removal) nameWhiteouts(source string) error {
+	m := &c.merges.now.whiteouts
+	if m.out == nil {
+		return nil
 	}
-	d, own := *c.meta.disks[c.now.source], c.meta.disks[c.now.source].whiteouts
+	d, own := *c.meta.disks[source], c.meta.disks[source].whiteouts
 	d.whiteouts = m.number
-	if err := c.meta.change(c.now.source, d); err != nil {
+	if err := c.meta.change(source, d); err != nil {
 		return err
 	}
-	return errors.Join(m.close(c), c.whiteoutFiles.drop(own))
+	if i := c.openFiles.layerIndex(source); i != 0 {
+		if err := c.openFiles.reopenWhiteouts(i); err != nil {
+			return err
+		}
+	}
+	return errors.Join(m.close(c.merges), c.whiteoutFiles.drop(own))
 }
 
 // close gives back what the merge holds, and a file that no layer names.

@@ -347,8 +347,11 @@ func (c *removal) replaceChild(s *Sidecars, source, child string) (Change, error
 	if err := c.checksums.void(child); err != nil {
 		return Change{}, err
 	}
+	if err := c.nameWhiteouts(source); err != nil {
+		return c.openFiles.changed(), err
+	}
 	if err := c.renameMerged(source, child); err != nil {
-		return Change{}, err
+		return c.openFiles.changed(), err
 	}
 	if err := c.commitReplacement(source, child); err != nil {
 		return Change{}, c.breaks(err) // the open handle is of a file that has lost its name
@@ -407,15 +410,23 @@ func (c *removal) renameMerged(source, child string) error {
 // place.
 func (o *openFiles) mergeLayers(i int) error {
 	merged, above := &o.layers[i], o.layers[i+1]
-	old := merged.whiteouts
 	merged.name, merged.size = above.name, above.size
-	var err error
-	if merged.whiteouts, err = o.whiteoutFiles.open(merged.name, disk.ReadOnly); err != nil {
-		merged.whiteouts = old
+	if err := o.reopenWhiteouts(i); err != nil {
+		return err
+	}
+	_ = above.close() // read only
+	o.layers = slices.Delete(o.layers, i+1, i+2)
+	return nil
+}
+
+// reopenWhiteouts opens the whiteouts that the metadata of layer i names now.
+func (o *openFiles) reopenWhiteouts(i int) error {
+	w, err := o.whiteoutFiles.open(o.layers[i].name, disk.ReadOnly)
+	if err != nil {
 		return o.breaks(err) // what is hidden is committed already
 	}
-	_ = errors.Join(above.close(), old.close()) // read only
-	o.layers = slices.Delete(o.layers, i+1, i+2)
+	_ = o.layers[i].whiteouts.close() // read only
+	o.layers[i].whiteouts = w
 	return nil
 }
 
