@@ -72,7 +72,7 @@ func TestNobodyIsLetInUnseen(t *testing.T) {
 		old, new     client.Object
 		reads        int
 	}{
-		{"new volume", "volumes", nil, plain, 5},
+		{"new volume", "volumes", nil, plain, 6},
 		{"changed volume", "volumes", stored, changed, 7},
 		{"new node", "nodes", nil, node, len(readForNodes)},
 		{"changed node", "nodes", node, node, len(readForNodes)},

@@ -257,6 +257,9 @@ func checkSource(v *v1beta2.Volume, f VolumeFacts) error {
 	case f.Source.Spec.Encrypted != v.Spec.Encrypted:
 		return invalid("failed to verify data source: encrypted is %t for volume %s and %t for its source %s; a clone is as "+
 			"its source", v.Spec.Encrypted, v.Name, f.Source.Spec.Encrypted, name)
+	case f.Source.Spec.BackingImage != v.Spec.BackingImage:
+		return invalid("failed to verify data source: volume %s is to stand on backing image %q, and its source %s stands on "+
+			"%q: leave it out", v.Name, v.Spec.BackingImage, name, f.Source.Spec.BackingImage)
 	case v.Spec.CloneMode != v1beta2.CloneModeFullCopy:
 		return invalid("volume %s has clone mode %q, only full-copy is supported", v.Name, v.Spec.CloneMode)
 	}

@@ -34,6 +34,11 @@ var volumes = kind[*v1beta2.Volume]{
 				return err
 			}
 		}
+		if r.created() {
+			if err := w.cloneFrom(ctx, r.new); err != nil {
+				return err
+			}
+		}
 		MutateVolume(r.old, r.new, values)
 		return nil
 	},
@@ -46,6 +51,19 @@ var volumes = kind[*v1beta2.Volume]{
 		}
 		return LostWithVolume(v.Name, list.Items)
 	},
+}
+
+// cloneFrom completes a new volume that is filled from another one: it stands on the same image.
+func (w world) cloneFrom(ctx context.Context, v *v1beta2.Volume) error {
+	name, _, ok := naming.ParseCloneSource(v.Spec.DataSource)
+	if !ok {
+		return nil // refused, if it says anything
+	}
+	source, err := w.volume(ctx, name)
+	if err == nil && source != nil {
+		orElse(&v.Spec.BackingImage, source.Spec.BackingImage)
+	}
+	return err
 }
 
 // LostWithVolume says which snapshots that VolumeSnapshots stand on are deleted together with a

@@ -243,6 +243,19 @@ func TestLabelOfTheCloneSource(t *testing.T) {
 	}
 }
 
+// TestImageOfAClone: a clone stands on the image of its source, and says so if nobody has.
+func TestImageOfAClone(t *testing.T) {
+	w := worldOf(t, namedVolume("a", func(v *v1beta2.Volume) { v.Spec.BackingImage = "iso" }), namedVolume("b", nil))
+	for _, c := range [][3]string{{"vol://a", "", "iso"}, {"snap://a/s", "", "iso"}, {"vol://a", "other", "other"},
+		{"vol://b", "", ""}, {"vol://none", "", ""}, {"", "iso", "iso"}} {
+		v := &v1beta2.Volume{}
+		v.Spec.DataSource, v.Spec.BackingImage = c[0], c[1]
+		if err := w.cloneFrom(t.Context(), v); err != nil || v.Spec.BackingImage != c[2] {
+			t.Errorf("%v: %q, %v", c, v.Spec.BackingImage, err)
+		}
+	}
+}
+
 // TestDefaultGroup: a volume that follows no recurring job is put into group default, at its
 // creation and whenever the last label goes; one that follows any is left as it is.
 func TestDefaultGroup(t *testing.T) {

@@ -138,6 +138,9 @@ func TestNewVolumes(t *testing.T) {
 			func(f *VolumeFacts) { f.Source = &v1beta2.Volume{} }, "failed to verify data source"},
 		{"plain clone of an encrypted volume", func(v *v1beta2.Volume) { v.Spec.DataSource = "vol://one" },
 			func(f *VolumeFacts) { f.Source = newVolume(); f.Source.Spec.Encrypted = true }, "a clone is as its source"},
+		{"clone on another image", func(v *v1beta2.Volume) {
+			v.Spec.DataSource, v.Spec.BackingImage, v.Spec.CloneMode = "vol://one", "iso", "full-copy"
+		}, func(f *VolumeFacts) { f.Source = newVolume() }, `its source one stands on ""`},
 		{"pinned to a zone, hard", set(func(s *v1beta2.VolumeSpec) {
 			s.TopologyRequirement, s.ReplicaZoneSoftAntiAffinity = []v1beta2.TopologyTerm{{Zone: "z"}}, "disabled"
 		}), nil, "replicaZoneSoftAntiAffinity must be enabled"},

@@ -2,6 +2,7 @@ package chain_test
 
 import (
 	"bytes"
+	"reflect"
 	"testing"
 
 	"ankole.storage/dataplane/chain"
@@ -67,6 +68,15 @@ func onImage(t *testing.T, image []byte) {
 	if u, err := w.c.Usage(); err != nil || u.Count != 1 || u.Total != 3 {
 		t.Fatalf("usage %+v, %v", u, err)
 	}
+	// Whoever copies what is listed to another volume on the image has to bring the zeroes too.
+	w.must(w.c.Discard(0, 4096))
+	w.must(w.c.Discard(65536, 4096))
+	w.snapshot("b")
+	v := w.view("b")
+	if got, next := v.Ranges(0, 100); !reflect.DeepEqual(got, [][2]int64{{0, 8192}}) || next != -1 {
+		t.Errorf("listed are %v, %d", got, next)
+	}
+	w.must(v.Close())
 	w.must(w.c.Close())
 }
 

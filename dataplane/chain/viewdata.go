@@ -57,9 +57,10 @@ const rangesLook = 16 << 20
 
 // Ranges lists where there is data from off on, [start, end) in bytes, whole blocks, in order and
 // apart: what some file of the chain holds and no whiteout hides, zeroes that somebody wrote
-// included. Everything else reads as zeroes. There are at most as many as asked for, and fewer
-// where there is much to look at. next is where the rest begins, which may be in the middle of a
-// range; -1: there is none. It looks at memory only.
+// included. Everything else reads as zeroes. So does what whiteouts hide of a backing file, which
+// is listed: another volume on that file would show it. There are at most as many as asked for, and
+// fewer where there is much to look at. next is where the rest begins, which may be in the middle
+// of a range; -1: there is none. It looks at memory only.
 func (b *Blocks) Ranges(off int64, most int) (ranges [][2]int64, next int64) {
 	return b.rangesAbove(inNone, off, most)
 }
@@ -87,7 +88,7 @@ func (b *Blocks) rangesAbove(floor byte, off int64, most int) (ranges [][2]int64
 			return ranges, at * blockSize
 		}
 		looked++
-		if b.readFrom(at) > floor {
+		if b.readFrom(at) > floor || floor == inNone && b.m.b[at] == inVoid && b.backed(at) {
 			if n := len(ranges); n > 0 && ranges[n-1][1] == at*blockSize {
 				ranges[n-1][1] += blockSize
 			} else if n == most {

@@ -18,7 +18,43 @@ import (
 // as the image where it was written, zeroed or trimmed, and all of it on a copy that was rebuilt,
 // after everything was killed, without a snapshot that it had, back at another one, and larger.
 func TestVolumeOnAnImage(t *testing.T) {
-	const imageSize, size = 6*mib + 512, 16 * mib
+	onImages(t, func(t *testing.T, u *imageUser) {
+		v := rig.New(t, 0, imageVolume)
+		a, b := u.replica(v, "a"), u.replica(v, "b")
+		v.StartEngine(a, b)
+		u.d = v.Dial()
+		u.same("at first")
+		u.use(200)
+		if _, err := v.Control().SnapshotCreate(t.Context(), &enginev1.SnapshotCreateRequest{Name: "s"}); err != nil {
+			t.Fatal(err)
+		}
+		u.use(200)
+		u.same("in use")
+		b.Kill()
+		u.use(50)
+		if err := os.RemoveAll(b.Dir); err != nil {
+			t.Fatal(err)
+		}
+		c := u.replica(v, "c")
+		v.Rebuild(c)
+		a.Kill()
+		u.same("on the copy that was rebuilt")
+		v.KillEngine()
+		c.Kill()
+		v.StartEngine(c.Start())
+		u.d = v.Dial()
+		u.same("after everything was killed")
+		u.upkeep(v, c)
+	})
+}
+
+const (
+	imageSize   = 6*mib + 512
+	imageVolume = 16 * mib
+)
+
+// onImages runs a test for a user of a volume on a raw image, and for one on a qcow2 image.
+func onImages(t *testing.T, test func(*testing.T, *imageUser)) {
 	src := seeded.New(t, "a volume on an image reads as what was written, and the image where nothing was")
 	r := src.Rand(src.Seed(1))
 	image := make([]byte, imageSize)
@@ -34,39 +70,17 @@ func TestVolumeOnAnImage(t *testing.T) {
 			if err := os.WriteFile(path, file, 0o400); err != nil {
 				t.Fatal(err)
 			}
-			v := rig.New(t, 0, size)
-			add := func(name string) *rig.Replica {
-				c := v.AddReplica(name)
-				c.Flags = []string{"--backing-file", path}
-				return c.Start()
-			}
-			a, b := add("a"), add("b")
-			v.StartEngine(a, b)
-			u := &imageUser{t: t, d: v.Dial(), want: append(bytes.Clone(image), make([]byte, size-imageSize)...), r: r}
-			u.same("at first")
-			u.use(200)
-			if _, err := v.Control().SnapshotCreate(t.Context(), &enginev1.SnapshotCreateRequest{Name: "s"}); err != nil {
-				t.Fatal(err)
-			}
-			u.use(200)
-			u.same("in use")
-			b.Kill()
-			u.use(50)
-			if err := os.RemoveAll(b.Dir); err != nil {
-				t.Fatal(err)
-			}
-			c := add("c")
-			v.Rebuild(c)
-			a.Kill()
-			u.same("on the copy that was rebuilt")
-			v.KillEngine()
-			c.Kill()
-			v.StartEngine(c.Start())
-			u.d = v.Dial()
-			u.same("after everything was killed")
-			u.upkeep(v, c)
+			test(t, &imageUser{t: t, image: path, r: r, want: append(bytes.Clone(image),
+				make([]byte, imageVolume-imageSize)...)})
 		})
 	}
+}
+
+// replica starts a replica of a volume on the image.
+func (u *imageUser) replica(v *rig.Volume, name string) *rig.Replica {
+	c := v.AddReplica(name)
+	c.Flags = []string{"--backing-file", u.image}
+	return c.Start()
 }
 
 // upkeep has the snapshot purged, goes back to another one, and lets the volume grow.
@@ -111,10 +125,11 @@ func (u *imageUser) upkeep(v *rig.Volume, c *rig.Replica) {
 
 // imageUser uses a volume and knows what it holds.
 type imageUser struct {
-	t    *testing.T
-	d    *nbdclient.Client
-	want []byte
-	r    *rand.Rand
+	t     *testing.T
+	image string
+	d     *nbdclient.Client
+	want  []byte
+	r     *rand.Rand
 }
 
 func (u *imageUser) use(requests int) {
