@@ -109,10 +109,24 @@ func (p restoring) noteBackups() {
 		now = restore.Newest{Backup: b.Status.LastBackupName, At: b.Status.LastBackupAt}
 	}
 	if st.IsStandby {
-		failed, _ := restore.Failed(p.v)
-		now = restore.Seen(restore.Newest{Backup: st.LastBackup, At: st.LastBackupAt}, now, failed)
+		now = p.seenByStandby(now)
 	}
 	st.LastBackup, st.LastBackupAt = now.Backup, now.At
+}
+
+func (p restoring) seenByStandby(now restore.Newest) restore.Newest {
+	failed, _ := restore.Failed(p.v)
+	held := ""
+	if p.engine != nil {
+		held = p.engine.Status.LastRestoredBackup
+	}
+	before := restore.Newest{Backup: p.v.Status.LastBackup, At: p.v.Status.LastBackupAt}
+	seen := restore.Seen(before, now, failed, held)
+	if now.Backup == "" && seen != before {
+		p.tell(true, naming.EventFailedRestore, "backup target %s of volume %s has no backup %s any more: the volume goes "+
+			"back to %s, which it was filled from last", p.v.Spec.BackupTargetName, p.v.Name, before.Backup, seen.Backup)
+	}
+	return seen
 }
 
 // restore follows the filling of the volume from a backup, and has the engine begin it.

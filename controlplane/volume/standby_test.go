@@ -3,6 +3,7 @@ package volume
 import (
 	"strconv"
 	"testing"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -159,5 +160,28 @@ func TestActivation(t *testing.T) {
 			c.reason != "" && restoreCondition(v).Reason != c.reason {
 			t.Errorf("%s: %+v %+v", name, d, v.Status)
 		}
+	}
+}
+
+// TestActivationWithoutBackups: a standby volume could not take the newest backup, and then the
+// store has lost all of them. It is activated with what it was filled from last.
+func TestActivationWithoutBackups(t *testing.T) {
+	v, s := standby()
+	v.Spec.Standby, v.Spec.Frontend = false, v1beta2.VolumeFrontendBlockDev
+	v.Status.LastBackup, v.Status.LastBackupAt = "b2", "2026-11-24T02:00:00Z"
+	v.Status.Conditions = []v1beta2.Condition{{Type: v1beta2.VolumeConditionRestore, Status: v1beta2.ConditionFalse,
+		Reason: v1beta2.VolumeReasonRestoreFailure, LastTransitionTime: now.Add(-time.Hour).Format(time.RFC3339)}}
+	s.BackupVolume = nil
+	s.Engine.Status.LastRestoredBackup = "b1"
+	d := decides(v, *s)
+	if v.Status.LastBackup != "b1" || len(told(d, naming.EventFailedRestore)) != 1 {
+		t.Errorf("%+v %+v", d, v.Status)
+	}
+	// The next engine says what it has found.
+	v.Status.Conditions = []v1beta2.Condition{{Type: v1beta2.VolumeConditionRestore, Status: v1beta2.ConditionTrue,
+		Reason: v1beta2.VolumeReasonRestoreInProgress}}
+	s.Engine.Spec.RequestedBackupRestore = "b1"
+	if d := decides(v, *s); v.Status.IsStandby || v.Status.RestoreRequired || len(told(d, naming.EventRestored)) != 1 {
+		t.Errorf("%+v %+v", d, v.Status)
 	}
 }

@@ -47,11 +47,16 @@ type Newest struct{ Backup, At string }
 
 // Seen is the newest backup that a standby volume knows of, after a look that has found now. What
 // is older than what was seen before is there because that was deleted in the store: the volume
-// keeps what it holds then, and takes the older one if it could not be filled.
-func Seen(before, now Newest, failed bool) Newest {
+// keeps what it holds then, and takes the older one if it could not be filled. Where there is none
+// left it is held then, the last one that the volume was filled from: it has its content still,
+// unless the newer one was begun.
+func Seen(before, now Newest, failed bool, held string) Newest {
 	was, errWas := time.Parse(time.RFC3339, before.At)
 	is, errIs := time.Parse(time.RFC3339, now.At)
-	if now.Backup == "" || errWas == nil && errIs == nil && is.Before(was) && !failed {
+	switch {
+	case now.Backup == "" && failed && held != "" && held != before.Backup:
+		return Newest{Backup: held}
+	case now.Backup == "" || errWas == nil && errIs == nil && is.Before(was) && !failed:
 		return before
 	}
 	return now

@@ -21,19 +21,23 @@ func TestSeen(t *testing.T) {
 	for name, c := range map[string]struct {
 		before, now Newest
 		failed      bool
+		held        string
 		want        Newest
 	}{
-		"the first one":                      {Newest{}, one, false, one},
-		"a newer one":                        {one, two, false, two},
-		"the same":                           {two, two, false, two},
-		"the newer one is deleted":           {two, one, false, two},
-		"the newer one is gone and was lost": {two, one, true, one},
-		"all are deleted":                    {two, Newest{}, false, two},
-		"all are deleted, and it failed":     {two, Newest{}, true, two},
-		"another one of the same time":       {one, Newest{"b3", monday}, false, Newest{"b3", monday}},
-		"a time that cannot be read":         {two, Newest{"b3", ""}, false, Newest{"b3", ""}},
+		"the first one":                            {Newest{}, one, false, "", one},
+		"a newer one":                              {one, two, false, "b1", two},
+		"the same":                                 {two, two, false, "b2", two},
+		"the newer one is deleted":                 {two, one, false, "b2", two},
+		"the newer one is gone and was lost":       {two, one, true, "b1", one},
+		"all are deleted":                          {two, Newest{}, false, "b1", two},
+		"all are deleted, and it failed":           {two, Newest{}, true, "b1", Newest{"b1", ""}},
+		"all are deleted, and it failed again":     {two, Newest{}, true, "b2", two},
+		"all are deleted, and it was never filled": {two, Newest{}, true, "", two},
+		"there is one again":                       {Newest{"b1", ""}, two, false, "b1", two},
+		"another one of the same time":             {one, Newest{"b3", monday}, false, "b1", Newest{"b3", monday}},
+		"a time that cannot be read":               {two, Newest{"b3", ""}, false, "b2", Newest{"b3", ""}},
 	} {
-		if got := Seen(c.before, c.now, c.failed); got != c.want {
+		if got := Seen(c.before, c.now, c.failed, c.held); got != c.want {
 			t.Errorf("%s: %v", name, got)
 		}
 	}
