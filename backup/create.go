@@ -227,6 +227,9 @@ func (c *creation) lastBackup(ctx context.Context) (*format.Backup, error) {
 	return b, nil
 }
 
+// onImage says whether the volume stands on a backing image.
+func (c *creation) onImage() bool { return c.volume.BackingImage != "" || c.BackingImage != "" }
+
 // changed sets the blocks to read.
 func (c *creation) changed(ctx context.Context, since Base) (err error) {
 	c.read, err = changedBlocks(ctx, c.source, since, c.BlockBytes)
@@ -242,6 +245,9 @@ func (c *creation) begin(ctx context.Context) error {
 	parameters[format.ModeParameter] = format.ModeIncremental
 	if c.Full {
 		parameters[format.ModeParameter] = format.ModeFull
+	}
+	if c.onImage() && (c.base == nil || c.base.Parameters[format.ImageParameter] != "") {
+		parameters[format.ImageParameter] = format.ImageIncluded
 	}
 	c.record = &format.Backup{Name: c.Backup, Volume: c.Volume, Snapshot: c.Snapshot,
 		SnapshotCreated: format.Time{Time: c.SnapshotCreated}, Labels: c.Labels, Parameters: parameters,
@@ -272,7 +278,7 @@ func (c *creation) readAgain() {
 func (c *creation) copyBlocks(ctx context.Context) error {
 	run := &copying{store: c.store, source: c.source, pool: format.PoolOf(c.Volume), form: c.form,
 		blockBytes: c.BlockBytes, workers: c.Workers, present: c.present, marked: c.marked, rewrite: c.Full,
-		keepZeroes: c.volume.BackingImage != "" || c.BackingImage != "", progress: c.Progress}
+		keepZeroes: c.onImage(), progress: c.Progress}
 	err := run.run(ctx, c.read.list())
 	c.copied = run.copied
 	c.record.NewBytes, c.record.RewrittenBytes = run.newBytes, run.rewrittenBytes

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -205,6 +206,52 @@ func harm(t *testing.T, s object.Store, object string, damage func([]byte) []byt
 	}
 	if err != nil {
 		t.Fatal(err)
+	}
+}
+
+// TestImageContent: what is written down of a backup over an image, and so what its restore is told
+// to find below: a backup that stands on one of another program has not all of the image either.
+func TestImageContent(t *testing.T) {
+	t.Parallel()
+	for of, shown := range map[string]string{"": "img", format.ImageIncluded: ""} {
+		synctest.Test(t, func(t *testing.T) {
+			s, r := &objecttest.Memory{}, draw(6)
+			onImage := func(o *backup.CreateOptions) { o.BackingImage = "img" }
+			one := empty(4).next("one", r, 1)
+			b := mustCreate(t, s, one, onImage)
+			if b.Parameters[format.ImageParameter] != format.ImageIncluded {
+				t.Errorf("%+v", b.Parameters)
+			}
+			b.Parameters[format.ImageParameter] = of
+			data, err := b.Marshal()
+			if err == nil {
+				err = s.Put(t.Context(), format.BackupRecord(name, "b-one"), data)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, full := range []bool{false, true} {
+				b := mustCreate(t, s, one.next(fmt.Sprint("full-", full), r, 2), onImage,
+					func(o *backup.CreateOptions) { o.Full = full })
+				if b.Incremental == full {
+					t.Fatalf("%+v", b)
+				}
+				want := shown
+				if full {
+					want = ""
+				}
+				_, err := backup.Restore(t.Context(), s, &snapshot{content: make([]byte, 8<<20)},
+					backup.RestoreOptions{Volume: name, Backup: b.Name, Begin: func(b backup.Beginning) error {
+						if b.Image != want {
+							t.Errorf("%q, full %t: image %q shows, want %q", of, full, b.Image, want)
+						}
+						return nil
+					}})
+				if err != nil {
+					t.Fatal(err)
+				}
+			}
+		})
 	}
 }
 

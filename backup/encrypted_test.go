@@ -12,7 +12,6 @@ import (
 	"strings"
 	"testing"
 	"testing/synctest"
-	"time"
 
 	"ankole.storage/backup"
 	"ankole.storage/backup/encryption"
@@ -45,7 +44,7 @@ func restored(t *testing.T, s object.Store, snap *snapshot, k encryption.Keys) (
 	t.Helper()
 	target := &snapshot{content: make([]byte, len(snap.content))}
 	_, err := backup.Restore(t.Context(), s, target, backup.RestoreOptions{Volume: name, Backup: "b-" + snap.name, Keys: k,
-		Begin: func(int64, time.Time) error { target.name = "begun"; return nil }})
+		Begin: func(backup.Beginning) error { target.name = "begun"; return nil }})
 	return target, err
 }
 

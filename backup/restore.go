@@ -25,12 +25,22 @@ type RestoreOptions struct {
 	Workers int
 	// AcceptDamage: ranges whose blocks are damaged or missing become zero, and the restore succeeds.
 	AcceptDamage bool
-	// Begin is called before anything is written, with the size of the volume and the time when the
-	// backup was made; its error ends the restore. nil: nobody wants to know.
-	Begin func(sizeBytes int64, created time.Time) error
+	// Begin is called before anything is written; its error ends the restore. nil: nobody wants to
+	// know.
+	Begin func(Beginning) error
 	// Progress is called, one call at a time, with the number of blocks that are done; nil: nobody
 	// wants to know.
 	Progress func(done, total int)
+}
+
+// Beginning is what is known of a restore before anything is written.
+type Beginning struct {
+	// SizeBytes is the size of the volume.
+	SizeBytes int64
+	// Created is when the backup was made.
+	Created time.Time
+	// Image is the backing image that shows where the backup has no blocks; "" where that is zero.
+	Image string
 }
 
 // Damage is a range of a volume whose content the store does not have.
@@ -165,7 +175,11 @@ func (r *restoration) run(ctx context.Context) (int64, error) {
 		}
 	}
 	if r.Begin != nil {
-		if err := r.Begin(size, r.backup.Created.Time); err != nil {
+		begin := Beginning{SizeBytes: size, Created: r.backup.Created.Time}
+		if r.backup.Parameters[format.ImageParameter] == "" {
+			begin.Image = volume.BackingImage
+		}
+		if err := r.Begin(begin); err != nil {
 			return 0, err
 		}
 	}

@@ -55,9 +55,10 @@ func TestRestoreFromAnotherOfTheName(t *testing.T) {
 		held := madeAt(t, s, name, "b-one").Add(-time.Second)
 		target, begun := &snapshot{content: bytes.Clone(one.content)}, 0
 		o := backup.RestoreOptions{Volume: name, Backup: "b-two", From: "b-one", FromCreated: held,
-			Begin: func(size int64, created time.Time) error {
-				if begun++; size != one.SizeBytes() || !created.Equal(madeAt(t, s, name, "b-two")) {
-					t.Errorf("begins with %d bytes, made at %s", size, created)
+			Begin: func(b backup.Beginning) error {
+				begun++
+				if want := (backup.Beginning{SizeBytes: one.SizeBytes(), Created: madeAt(t, s, name, "b-two")}); b != want {
+					t.Errorf("begins with %+v, want %+v", b, want)
 				}
 				return errTarget
 			}}
@@ -94,7 +95,7 @@ func TestRestoreRefusals(t *testing.T) {
 			target := &snapshot{content: make([]byte, 16<<20)}
 			_, err := backup.Restore(t.Context(), s, target,
 				backup.RestoreOptions{Volume: tt.volume, Backup: tt.backup, From: tt.from,
-					FromCreated: madeAt(t, s, name, tt.from), Begin: func(int64, time.Time) error {
+					FromCreated: madeAt(t, s, name, tt.from), Begin: func(backup.Beginning) error {
 						t.Errorf("%+v begins", tt)
 						return nil
 					}})

@@ -33,6 +33,10 @@ const (
 	BlockSizeParameter = "backup-block-size"
 	ModeFull           = "full"
 	ModeIncremental    = "incremental"
+	// ImageParameter is of backups of a volume on a backing image: with ImageIncluded they have what
+	// the volume reads from the image too. Other programs leave that out.
+	ImageParameter = "backing-image-content"
+	ImageIncluded  = "included"
 )
 
 // Time is when something happened, to the second; the zero time is "" in records.

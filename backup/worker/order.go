@@ -92,10 +92,9 @@ type Image struct {
 // Report is what a worker tells while it works.
 type Report struct {
 	// Begun: it is known what there is to do. Incremental: a backup reads what has changed only.
-	// SizeBytes is the size of the volume of a backup that is restored, Created when that was made.
+	// Restoring is the rest of it for a backup that is restored; of an image only SizeBytes is set.
 	Begun, Incremental bool
-	SizeBytes          int64
-	Created            time.Time
+	Restoring          backup.Beginning
 	// Done and Total count blocks.
 	Done, Total int
 	// Waits is how long the store has left a request without an answer.

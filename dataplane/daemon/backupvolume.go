@@ -284,8 +284,9 @@ func (t *restoring) begin(ctx context.Context, report worker.Report) error {
 		t.name = uuid.NewString()
 	}
 	return t.b.p.ask(ctx, func(reply func(error)) any {
-		return engine.BeginRestore{Backup: t.of.Backup, BackupCreated: report.Created.UTC().Format(time.RFC3339),
-			From: t.from, Volume: t.of.Volume, Store: storeName(t.of.Target), Size: report.SizeBytes, Name: t.name,
+		r := report.Restoring
+		return engine.BeginRestore{Backup: t.of.Backup, BackupCreated: r.Created.UTC().Format(time.RFC3339),
+			From: t.from, Volume: t.of.Volume, Store: storeName(t.of.Target), Size: r.SizeBytes, Image: r.Image, Name: t.name,
 			Created: now(), Reply: func(whole bool, err error) {
 				if whole {
 					err = fmt.Errorf("%w %s", errRestored, t.of.Backup)

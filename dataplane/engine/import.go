@@ -92,6 +92,8 @@ type importJob struct {
 	// of earlier restores are below it.
 	from         string
 	over, merges bool
+	// image shows where a restore writes nothing, "" for none.
+	image string
 	// opening: the origin is being opened, for the first time or after it failed.
 	opening bool
 	dead    bool
@@ -208,6 +210,11 @@ func (j *importJob) prepare() {
 					j.fail(fmt.Errorf("replica %s: %w", all[i].addr, err))
 					return
 				}
+			}
+			if j.over && j.image != "" {
+				j.fail(fmt.Errorf("%w: the backup is without what its volume reads from backing image %s, and an earlier restore "+
+					"has written over that: delete the volume, and restore the backup into a new one", ErrState, j.image))
+				return
 			}
 			if views[0].mark != "" && j.mark.Kind != KindRestore {
 				j.resumed = true

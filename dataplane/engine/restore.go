@@ -16,7 +16,7 @@ type (
 	// backup. It is empty, or holds nothing but a backup of the same volume, or a part of one. Reply
 	// comes when RestoreIO is taken, or with whole set when an earlier restore of the same backup is
 	// complete already. Without From the volume reads zero then, whatever an earlier restore has
-	// left.
+	// left, or its image, which ErrState says cannot be had where one has left something.
 	BeginRestore struct {
 		// Backup and Volume are names in a store; Store tells stores apart, without credentials.
 		Backup, Volume, Store string
@@ -27,6 +27,9 @@ type (
 		From string
 		// Size of the backup's volume, in bytes.
 		Size int64
+		// Image is the backing image below both volumes that shows where nothing is written; "": that is
+		// to read zero.
+		Image string
 		// Name is the snapshot that holds the content at the end, Created the time to record with it.
 		Name, Created string
 		Reply         func(whole bool, err error)
@@ -79,7 +82,7 @@ func (i *imports) beginRestore(m BeginRestore) {
 		m.Reply(false, fmt.Errorf("%w: the %s is already in progress", ErrBusy, what))
 		return
 	}
-	j := &importJob{origin: &pushed{size: m.Size}, mark: what, created: m.Created, from: m.From}
+	j := &importJob{origin: &pushed{size: m.Size}, mark: what, created: m.Created, from: m.From, image: m.Image}
 	j.reply = func(err error) { m.Reply(err == nil && j.dead, err) }
 	j.copying = copying{e: i.e, work: j}
 	i.start(j)

@@ -16,8 +16,9 @@ import (
 type restoreRig struct {
 	*scrubRig
 	content []byte
-	// from is what the next restore begins from, name the snapshot that it ends with.
-	from, name string
+	// from is what the next restore begins from, name the snapshot that it ends with, image what
+	// shows where the backup has nothing.
+	from, name, image string
 }
 
 func newRestoreRig(t *testing.T) *restoreRig {
@@ -29,7 +30,7 @@ func (g *restoreRig) begin(backup string) (whole bool, err error) {
 	g.t.Helper()
 	done := false
 	g.proc.Post(engine.BeginRestore{Backup: backup, Volume: "old", Store: "store", Size: scrubSize, Name: g.name,
-		From: g.from, BackupCreated: "made of " + backup, Created: "2026-11-21T12:00:00Z",
+		From: g.from, Image: g.image, BackupCreated: "made of " + backup, Created: "2026-11-21T12:00:00Z",
 		Reply: func(w bool, e error) { whole, err, done = w, e, true }})
 	g.until("the restore has begun, or cannot", func() bool { return done })
 	return whole, err
@@ -289,6 +290,28 @@ func TestRestoreStep(t *testing.T) {
 	if _, err := g.begin("three"); !errors.Is(err, engine.ErrState) {
 		t.Errorf("what was written is gone over: %v", err)
 	}
+}
+
+// TestRestoreOverAnImage: where an attempt was cut off, nobody can say any more what the image
+// shows; the next one is refused before it changes anything, unless the backup has all of it.
+func TestRestoreOverAnImage(t *testing.T) {
+	g := newRestoreRig(t)
+	g.image = "iso"
+	_, err := g.begin("one")
+	g.damage(err)
+	g.push(0, 1<<20)
+	_ = g.end(errors.New("the store is gone"))
+	for range 2 {
+		if _, err := g.begin("one"); !errors.Is(err, engine.ErrState) || !strings.Contains(err.Error(), "backing image iso") {
+			t.Fatalf("it is written over: %v", err)
+		}
+	}
+	g.image = ""
+	_, err = g.begin("one")
+	g.damage(err)
+	g.push(0, scrubSize)
+	g.damage(g.end(nil))
+	g.whole()
 }
 
 // A step that was interrupted leaves nothing certain: what follows, the same backup or another one,

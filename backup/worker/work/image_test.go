@@ -58,7 +58,7 @@ func TestImages(t *testing.T) {
 	got, last := &memory{data: make([]byte, imageBytes)}, worker.Report{}
 	if _, err = imageOrder(t, dir, worker.RestoreImage, got, func(j *worker.Job) {
 		j.Report = func(_ context.Context, r worker.Report) error { last = r; return nil }
-	}); err != nil || !bytes.Equal(got.data, v.data) || !last.Begun || last.SizeBytes != imageBytes {
+	}); err != nil || !bytes.Equal(got.data, v.data) || !last.Begun || last.Restoring.SizeBytes != imageBytes {
 		t.Errorf("restored otherwise, or not: %v, told at last %+v", err, last)
 	}
 	j.Order.Do, j.Order.Image = worker.Verify, "img"

@@ -191,7 +191,7 @@ func (w *process) carryOut(ctx context.Context, resolve func(string) string) (an
 	case worker.RestoreImage:
 		o.RestoreImage.Progress = w.progress
 		o.RestoreImage.Begin = func(size int64) error {
-			return w.tell(func(r *worker.Report) { r.Begun, r.SizeBytes = true, size })
+			return w.tell(func(r *worker.Report) { r.Begun, r.Restoring.SizeBytes = true, size })
 		}
 		i, err := backup.RestoreImage(ctx, store, &volume{w}, o.RestoreImage)
 		return imageInfo(t, i), err
@@ -206,8 +206,8 @@ func (w *process) progress(done, total int) {
 
 func (w *process) restore(ctx context.Context, store object.Store) (any, error) {
 	o := w.order.Restore
-	o.Begin = func(size int64, created time.Time) error {
-		return w.tell(func(r *worker.Report) { r.Begun, r.SizeBytes, r.Created = true, size, created })
+	o.Begin = func(b backup.Beginning) error {
+		return w.tell(func(r *worker.Report) { r.Begun, r.Restoring = true, b })
 	}
 	o.Progress = w.progress
 	return backup.Restore(ctx, store, &volume{w}, o)

@@ -190,7 +190,7 @@ func TestWorker(t *testing.T) {
 		if err != nil || !bytes.Equal(got.data, want) {
 			t.Errorf("%s is restored otherwise, or not: %v", name, err)
 		}
-		if !last.Begun || last.SizeBytes != volumeBytes {
+		if !last.Begun || last.Restoring.SizeBytes != volumeBytes {
 			t.Errorf("told at last: %+v", last)
 		}
 	}

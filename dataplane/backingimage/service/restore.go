@@ -94,7 +94,7 @@ func (s *Source) restore(ctx context.Context, run files.Run, from target.Image, 
 	result, err := worker.Run(ctx, worker.Job{Command: s.cfg.Worker, Order: o, Volume: to,
 		Report: func(_ context.Context, r worker.Report) error {
 			if r.Begun && !to.sized.Load() {
-				if err := making.Resize(r.SizeBytes); err != nil {
+				if err := making.Resize(r.Restoring.SizeBytes); err != nil {
 					return err
 				}
 				to.sized.Store(true)
