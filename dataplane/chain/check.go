@@ -45,21 +45,24 @@ func (c *Files) CheckExpand(newSize int64) error {
 	return nil
 }
 
-// CheckRevert returns the error that Revert would return for the snapshot.
+// CheckRevert returns the error that Revert would return for the snapshot. What is being filled
+// from outside can be given up, whoever has marked the snapshot removed that it stands on.
 func (c *Files) CheckRevert(name string) error {
 	if err := c.usable(); err != nil {
 		return err
 	}
-	d := c.meta.disks[snapshotFile(name)]
+	d, head := c.meta.disks[snapshotFile(name)], c.meta.disks[c.meta.vm.Head]
+	filling := c.meta.ImportMark() != ""
+	back := filling && head.Parent == snapshotFile(name)
 	switch {
 	case d == nil:
 		return fmt.Errorf("%w: there is no snapshot %q", ErrNotFound, name)
-	case d.Removed:
+	case d.Removed && !back:
 		return fmt.Errorf("%w: snapshot %q is marked removed and may be purged at any time; choose another one",
 			ErrInvalid, name)
 	case c.meta.vm.Rebuilding:
 		return fmt.Errorf("%w: chain %s is being rebuilt", ErrInvalid, c.dir)
-	case c.meta.ImportMark() != "":
+	case filling && !back:
 		return fmt.Errorf("%w: the volume is being filled from outside (%s); revert afterwards", ErrInvalid,
 			c.meta.ImportMark())
 	}

@@ -157,10 +157,28 @@ func TestImportMark(t *testing.T) {
 	if got := w.c.ImportMark(); got != "" {
 		t.Fatalf("%q after the snapshot", got)
 	}
+	w.snapshot("b")
 	w.must(w.c.SetImportMark("y"))
 	wantErr(t, w.c.CheckRevert("a"), chain.ErrInvalid)
 	w.must(w.c.SetImportMark(""))
 	w.must(w.c.CheckRevert("a"))
+}
+
+// TestRevertOfAPart: what is being filled from outside is given up, and nothing else is.
+func TestRevertOfAPart(t *testing.T) {
+	w, _ := newWorld(t, mib)
+	w.fill(0, 4096, 1)
+	w.snapshot("a")
+	want := hashes(t, w.c, chain.HeadName)
+	w.must(w.c.MarkRemoved("a"))
+	wantErr(t, w.c.CheckRevert("a"), chain.ErrInvalid)
+	w.must(w.c.SetImportMark("from x"))
+	w.fill(0, 8192, 2)
+	w.must(w.c.Revert("a", "2026-11-21T10:00:00Z"))
+	w.reopen()
+	if got := w.c.ImportMark(); got != "" || hashes(t, w.c, chain.HeadName) != want {
+		t.Errorf("marked %q, or with another content", got)
+	}
 }
 
 func TestCrashDuringSetImportMark(t *testing.T) {

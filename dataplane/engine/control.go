@@ -350,6 +350,7 @@ func (e *Engine) hangUp() {
 	if e.imports.job != nil {
 		e.imports.job.fail(fmt.Errorf("%w: the engine has ended", ErrState))
 	}
+	e.imports.wentBack()
 	e.requests.failBacklog(block.Unavailable)
 	e.held.fail()
 	for _, l := range e.links.all {

@@ -73,6 +73,9 @@ type imports struct {
 	last *Importing
 	// incomplete is what the replicas hold a part of only, nil where they do not.
 	incomplete *importMark
+	// back is how far the way back from it is, asking are those who wait for its end.
+	back   wayBack
+	asking []HeldBackup
 }
 
 // importJob is an import under way.
@@ -92,8 +95,10 @@ type importJob struct {
 	// of earlier restores are below it.
 	from         string
 	over, merges bool
-	// image shows where a restore writes nothing, "" for none.
+	// image shows where a restore writes nothing, "" for none; empty: the volume shows nothing else
+	// yet, and has no snapshot.
 	image string
+	empty bool
 	// opening: the origin is being opened, for the first time or after it failed.
 	opening bool
 	dead    bool
@@ -237,10 +242,35 @@ func (j *importJob) checkName() {
 				return
 			}
 		}
-		if !j.dead {
+		switch {
+		case j.dead:
+		case j.image != "" && j.empty:
+			j.beginning()
+		default:
 			j.setMark()
 		}
 	})
+}
+
+// beginning takes a snapshot of a volume that shows its image and nothing else, so that an attempt
+// that is cut off can be given up: what was written cannot show the image again.
+func (j *importJob) beginning() {
+	e := j.e
+	of := importMark{Kind: j.mark.Kind, Volume: j.mark.Volume, VolumeUUID: j.mark.VolumeUUID}
+	of.Name = fmt.Sprintf("restore-%x", e.cfg.Nonce()[:8])
+	e.changes.make(&change{what: "the beginning of the " + j.mark.String(), between: true, check: true, own: true,
+		request: &wire.ControlRequest{Snapshot: &wire.SnapshotRequest{Name: of.Name, Created: j.created,
+			Labels: map[string]string{importLabel: of.text()}}},
+		done: func(err error) {
+			e.held.whenAgreed(func(err error) {
+				if err != nil {
+					j.fail(err)
+				} else if !j.dead {
+					j.merges = true
+					j.setMark()
+				}
+			}, err)
+		}})
 }
 
 // setMark marks every replica, and answers the caller when that is agreed: from here on only the
@@ -250,7 +280,7 @@ func (j *importJob) setMark() {
 	e.users.replacing++ // also when it is cancelled meanwhile
 	e.changes.make(&change{what: "the beginning of the " + j.mark.String(), between: true, own: true,
 		request: &wire.ControlRequest{ImportMark: &wire.ImportMark{What: j.mark.text()}},
-		made:    func() { e.imports.incomplete = &j.mark },
+		made:    func() { e.imports.incomplete, e.imports.back = &j.mark, backDue },
 		done: func(err error) {
 			e.users.replaced()
 			e.held.whenAgreed(func(err error) {
@@ -448,17 +478,15 @@ func (q *requests) write(off int64, seg loop.Seg, done func(code block.Code)) {
 
 // found takes over what a start finds: an import that was interrupted, or one that had ended.
 func (i *imports) found(v *view) {
-	m := parseMark(v.label)
-	s := &Importing{State: "complete", Progress: 100}
-	switch {
-	case v.mark != "":
-		m = parseMark(v.mark)
-		i.incomplete = &m
-		s = &Importing{State: "error", Error: "it was interrupted; ask for the same again to go on", Interrupted: true}
-		i.e.event("incomplete", "", "the volume holds a part of the "+m.String())
-	case v.label == "":
+	i.e.changed = true
+	if v.mark == "" {
+		if v.label != "" {
+			i.last = parseMark(v.label).whole()
+		}
 		return
 	}
-	s.Kind, s.Volume, s.Snapshot, s.Name = m.Kind, m.Volume, m.Snapshot, m.Name
-	i.last, i.e.changed = s, true
+	m := parseMark(v.mark)
+	i.incomplete, i.last = &m, m.importing("error")
+	i.last.Error, i.last.Interrupted = "it was interrupted; ask for the same again to go on", true
+	i.e.event("incomplete", "", "the volume holds a part of the "+m.String())
 }

@@ -62,6 +62,29 @@ func (m importMark) String() string {
 	return fmt.Sprintf("%s of snapshot %s of volume %s", m.Kind, m.Snapshot, m.Volume)
 }
 
+// held names for people what a volume holds.
+func (m importMark) held() string {
+	if m.Snapshot == "" {
+		return "nothing"
+	}
+	return fmt.Sprintf("backup %s of volume %s", m.Snapshot, m.Volume)
+}
+
+// importing is what is told of an import.
+func (m importMark) importing(state string) *Importing {
+	return &Importing{State: state, Kind: m.Kind, Volume: m.Volume, Snapshot: m.Snapshot, Name: m.Name}
+}
+
+// whole is what is told of an import that has ended well; nil where it is the beginning of one.
+func (m importMark) whole() *Importing {
+	if m.Snapshot == "" {
+		return nil
+	}
+	i := m.importing("complete")
+	i.Progress = 100
+	return i
+}
+
 // complete reports that an earlier import of the same has ended well, and nothing has become of the
 // volume since.
 func complete(views []view, m importMark) bool {
@@ -88,10 +111,14 @@ func (j *importJob) fits(v *view) error {
 			return fmt.Errorf("%w: it does not hold backup %s of volume %s; ask again", ErrBusy, j.from, was.Volume)
 		}
 		return nil
-	case whole && j.mark.replaces(h), v.mark != "" && j.mark.replaces(parseMark(v.mark)):
+	case whole && j.mark.replaces(h):
+		j.over = j.over || h.Snapshot != ""
+		return nil
+	case v.mark != "" && j.mark.replaces(parseMark(v.mark)):
 		j.over = true
 		return nil
 	}
+	j.empty = len(v.known) == 0 && v.mark == ""
 	return fillable(v, j.mark)
 }
 
@@ -129,6 +156,7 @@ func (i *imports) step() {
 	j := i.job
 	switch {
 	case j == nil:
+		i.goBack()
 	case e.fatal != "":
 		j.fail(fmt.Errorf("%w: %s", ErrState, e.fatal))
 	case e.stopping != nil:

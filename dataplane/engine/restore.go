@@ -5,6 +5,7 @@ import (
 
 	"ankole.storage/dataplane/block"
 	"ankole.storage/dataplane/loop"
+	"ankole.storage/dataplane/wire"
 )
 
 // A restore is an import whose content comes from outside of all volumes, and is pushed: who reads
@@ -16,7 +17,8 @@ type (
 	// backup. It is empty, or holds nothing but a backup of the same volume, or a part of one. Reply
 	// comes when RestoreIO is taken, or with whole set when an earlier restore of the same backup is
 	// complete already. Without From the volume reads zero then, whatever an earlier restore has
-	// left, or its image, which ErrState says cannot be had where one has left something.
+	// left, or its image, which ErrState says cannot be had where one has left a backup. A part of one
+	// is given up before (goBack).
 	BeginRestore struct {
 		// Backup and Volume are names in a store; Store tells stores apart, without credentials.
 		Backup, Volume, Store string
@@ -35,7 +37,8 @@ type (
 		Reply         func(whole bool, err error)
 	}
 	// HeldBackup asks which backup of a volume this one holds, on every replica and unchanged since:
-	// the base of BeginRestore.From. "": none that is certain.
+	// the base of BeginRestore.From. "": none that is certain. Where a restore was cut off the answer
+	// comes when the volume holds again what it held before.
 	HeldBackup struct {
 		Volume, Store string
 		Reply         func(backup, created string, err error)
@@ -90,6 +93,10 @@ func (i *imports) beginRestore(m BeginRestore) {
 
 func (i *imports) heldBackup(m HeldBackup) {
 	e := i.e
+	if i.goesBack() {
+		i.asking = append(i.asking, m)
+		return
+	}
 	if err := e.unavailable(); err != nil {
 		m.Reply("", "", err)
 		return
@@ -157,4 +164,97 @@ func (i *imports) endRestore(m EndRestore) {
 		return
 	}
 	j.makeDurable()
+}
+
+// wayBack is how far the volume has come that is to hold again what it held before a restore.
+type wayBack uint8
+
+const (
+	backDue wayBack = iota
+	backUnderWay
+	backOver
+)
+
+// goesBack: a restore was cut off, and what it has written is to be given up.
+func (i *imports) goesBack() bool {
+	return i.job == nil && i.incomplete != nil && i.incomplete.Kind == KindRestore && i.back != backOver
+}
+
+// goBack gives up what a restore has written that was cut off, where it began on a backup that the
+// volume held, or on nothing (beginning): every replica takes a new head for the one that is
+// marked. One that has is not marked any more, so a start that finds some of them marks them again
+// (spreadMarks), and goes back with all.
+//
+// A volume that held another backup can be used, and follow the next one by what differs, when the
+// store is gone in the middle of a step. Where nothing is below the part it stays.
+func (i *imports) goBack() {
+	e := i.e
+	if !i.goesBack() || i.back != backDue || e.passing.reason() != nil || e.users.mayReplace() != nil ||
+		e.changes.mayContent() != nil {
+		return
+	}
+	i.back = backUnderWay
+	e.links.describeAll(func(all []*link, views []view) {
+		held, to, ok := heldBefore(views, *i.incomplete)
+		switch {
+		case i.job != nil || len(all) == 0 || e.changes.mayContent() != nil:
+			i.back = backDue
+		case !ok:
+			i.wentBack()
+		default:
+			i.revertTo(held, to, views[0].created)
+		}
+	})
+}
+
+// heldBefore is what was whole before a restore began, and the snapshot that has it.
+func heldBefore(views []view, part importMark) (held importMark, snapshot string, ok bool) {
+	for n := range views {
+		v := &views[n]
+		h := parseMark(v.label)
+		if v.mark == "" || v.label == "" || !part.replaces(h) || n > 0 && (v.below != snapshot || !h.same(held)) {
+			return held, "", false
+		}
+		held, snapshot = h, v.below
+	}
+	return held, snapshot, true
+}
+
+func (i *imports) revertTo(held importMark, snapshot, created string) {
+	e := i.e
+	e.users.replacing++
+	e.changes.make(&change{what: "the way back from a part of the " + i.incomplete.String(), between: true, check: true,
+		own:     true,
+		request: &wire.ControlRequest{Revert: &wire.RevertRequest{Name: snapshot, Created: created}},
+		made:    func() { i.incomplete = nil; e.sizes.refresh() },
+		done: func(err error) {
+			e.users.replaced()
+			e.held.whenAgreed(func(err error) {
+				if err != nil {
+					e.event("went-not-back", "", "a part of a restore stays: "+err.Error())
+				} else {
+					e.event("went-back", "", "the volume holds what it held before: "+held.held())
+					i.foundAfter(held)
+				}
+				i.wentBack()
+			}, err)
+		}})
+}
+
+// wentBack answers who has waited for it.
+func (i *imports) wentBack() {
+	i.back, i.e.changed = backOver, true
+	asking := i.asking
+	i.asking = nil
+	for _, m := range asking {
+		i.heldBackup(m)
+	}
+}
+
+// foundAfter tells what the volume holds in the place of what its start has found. What this
+// process knows of its own attempt stays.
+func (i *imports) foundAfter(held importMark) {
+	if i.last != nil && i.last.Interrupted {
+		i.last = held.whole()
+	}
 }

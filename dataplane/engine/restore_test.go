@@ -5,6 +5,7 @@ import (
 	"errors"
 	"strings"
 	"testing"
+	"time"
 
 	"ankole.storage/dataplane/block"
 	"ankole.storage/dataplane/chain"
@@ -278,7 +279,7 @@ func TestRestoreStep(t *testing.T) {
 	}
 	g.until("the former snapshots are merged", func() bool {
 		g.damage(g.ask(func(reply func(error)) any { return engine.Refresh{Reply: reply} }))
-		return len(g.state.Snapshots) == 2 && !g.state.Replicas[0].Purge.Running && !g.state.Replicas[1].Purge.Running
+		return len(g.state.Snapshots) == 2 && g.purged()
 	})
 	g.content = append(g.content, make([]byte, 1<<20)...)
 	g.offered()
@@ -292,31 +293,22 @@ func TestRestoreStep(t *testing.T) {
 	}
 }
 
-// TestRestoreOverAnImage: where an attempt was cut off, nobody can say any more what the image
-// shows; the next one is refused before it changes anything, unless the backup has all of it.
-func TestRestoreOverAnImage(t *testing.T) {
-	g := newRestoreRig(t)
-	g.image = "iso"
-	_, err := g.begin("one")
-	g.damage(err)
-	g.push(0, 1<<20)
-	_ = g.end(errors.New("the store is gone"))
-	for range 2 {
-		if _, err := g.begin("one"); !errors.Is(err, engine.ErrState) || !strings.Contains(err.Error(), "backing image iso") {
-			t.Fatalf("it is written over: %v", err)
-		}
-	}
-	g.image = ""
-	_, err = g.begin("one")
-	g.damage(err)
-	g.push(0, scrubSize)
-	g.damage(g.end(nil))
-	g.whole()
+// purged: no purge is under way.
+func (g *restoreRig) purged() bool {
+	return !g.state.Replicas[0].Purge.Running && !g.state.Replicas[1].Purge.Running
 }
 
-// A step that was interrupted leaves nothing certain: what follows, the same backup or another one,
-// is written whole over zeroes.
-func TestRestoreStepIsInterrupted(t *testing.T) {
+// part writes what of backup two is there when it is cut off.
+func (g *restoreRig) part() {
+	g.t.Helper()
+	whole := bytes.Clone(g.content)
+	g.step()
+	g.content = whole
+}
+
+// A restore that was cut off is given up: the volume holds what it held before, can be used, and
+// follows the next backup by what differs, whoever ended it and however that one is named.
+func TestRestoreGoesBack(t *testing.T) {
 	for _, next := range []string{"two", "three"} {
 		for name, interrupt := range map[string]func(g *restoreRig){
 			"failed": func(g *restoreRig) { _ = g.end(errors.New("the store is gone")) },
@@ -328,26 +320,137 @@ func TestRestoreStepIsInterrupted(t *testing.T) {
 				g.from, g.name = "one", "two"
 				_, err := g.begin("two")
 				g.damage(err)
-				g.step()
+				g.part()
 				interrupt(g)
-				if b := g.held("old"); b != "" || !g.state.Import.Incomplete {
-					t.Fatalf("it holds %q", b)
+				if b := g.held("old"); b != "one" || g.state.Import.Incomplete {
+					t.Fatalf("it holds %q: %+v", b, g.state.Import)
 				}
-				if err := g.attach(); err == nil {
-					t.Fatal("a part of a restore is offered")
+				if i := g.state.Import; name == "killed" && (i.State != "complete" || i.Snapshot != "one" || i.Interrupted) ||
+					name == "failed" && (i.State != "error" || i.Snapshot != "two") {
+					t.Errorf("%+v", i)
 				}
-				if _, err := g.begin("two"); !errors.Is(err, engine.ErrBusy) {
-					t.Errorf("it goes on from one: %v", err)
-				}
-				g.from, g.name = "", "again"
+				g.offered()
+				g.damage(g.ask(func(reply func(error)) any { return engine.DetachFrontend{Reply: reply} }))
+				g.name = "again"
 				_, err = g.begin(next)
 				g.damage(err)
-				g.content = make([]byte, scrubSize) // but for a part, the backup is of zeroes
-				copy(g.content[3<<20:], filled(9, 3<<20, 1<<20))
-				g.push(3<<20, scrubSize)
+				g.step()
 				g.damage(g.end(nil))
 				g.offered()
 			})
 		}
 	}
+}
+
+// TestRestoreGoesBackKilledAnywhere: engine and machines may be lost at any moment of a step, and
+// of the way back from it.
+func TestRestoreGoesBackKilledAnywhere(t *testing.T) {
+	outcomes := map[string]int{}
+	for seed := range 18 {
+		g := newRestoreRig(t)
+		g.restored("one")
+		g.damage(g.ask(func(reply func(error)) any { return engine.PurgeSnapshots{SkipIfRunning: true, Reply: reply} }))
+		g.until("it is purged", g.purged)
+		g.from, g.name = "one", "two"
+		_, err := g.begin("two")
+		g.damage(err)
+		g.part()
+		g.proc.Post(engine.EndRestore{Reason: errors.New("the store is gone"), Reply: func(error) {}})
+		g.w.Until(time.Duration(3+seed/3)*time.Millisecond, func() bool { return false })
+		victims := g.v.Replicas[seed%2 : seed%2+1]
+		g.proc.Kill()
+		switch seed % 3 {
+		case 0: // the engine alone
+			victims = nil
+		case 2: // everything loses power
+			victims = g.v.Replicas
+		}
+		for _, r := range victims {
+			r.Kill()
+			r.Disk.Crash()
+			r.Start()
+		}
+		g.restart()
+		if i := g.state.Import; i.Interrupted {
+			outcomes["a part"]++
+		} else {
+			outcomes["gone back"]++
+		}
+		if b := g.held("old"); b != "one" || g.state.Import.Incomplete || g.state.Import.Snapshot != "one" {
+			t.Fatalf("seed %d: it holds %q: %+v", seed, b, g.state.Import)
+		}
+		g.expectModes("tr0=RW tr1=RW")
+		g.offered()
+		if t.Failed() {
+			t.Fatalf("seed %d", seed)
+		}
+	}
+	if len(outcomes) < 2 {
+		t.Errorf("every kill came at the same stage: %v", outcomes)
+	}
+	t.Log(outcomes)
+}
+
+// Where nothing is below the part, nothing of it is certain: what follows, the same backup or
+// another one, is written whole over zeroes.
+func TestRestoreOverAPart(t *testing.T) {
+	for _, next := range []string{"one", "two"} {
+		g := newRestoreRig(t)
+		_, err := g.begin("one")
+		g.damage(err)
+		g.push(0, scrubSize)
+		g.restart()
+		if b := g.held("old"); b != "" || !g.state.Import.Incomplete {
+			t.Fatalf("it holds %q", b)
+		}
+		if err := g.attach(); err == nil {
+			t.Fatal("a part of a restore is offered")
+		}
+		g.name = "again"
+		_, err = g.begin(next)
+		g.damage(err)
+		g.content = make([]byte, scrubSize) // but for a part, the backup is of zeroes
+		copy(g.content[3<<20:], filled(9, 3<<20, 1<<20))
+		g.push(3<<20, scrubSize)
+		g.damage(g.end(nil))
+		g.offered()
+	}
+}
+
+// TestRestoreOverAnImage: an attempt that was cut off, the first one too, is given up, and the
+// image shows again. What an earlier backup has written over cannot show it.
+func TestRestoreOverAnImage(t *testing.T) {
+	g := newRestoreRig(t)
+	g.image = "iso"
+	first := g.content
+	for _, interrupt := range []func(){func() { _ = g.end(errors.New("the store is gone")) }, func() { g.restart() }} {
+		_, err := g.begin("one")
+		g.damage(err)
+		g.push(0, 1<<20)
+		interrupt()
+		if b := g.held("old"); b != "" || g.state.Import != nil && g.state.Import.Incomplete {
+			t.Fatalf("it holds %q: %+v", b, g.state.Import)
+		}
+		g.content = make([]byte, scrubSize)
+		g.offered() // nothing written, so that the image shows
+		g.damage(g.ask(func(reply func(error)) any { return engine.DetachFrontend{Reply: reply} }))
+		g.content = first
+	}
+	g.restored("one")
+	g.name = "two"
+	g.until("the beginning is merged", func() bool {
+		g.damage(g.ask(func(reply func(error)) any { return engine.Refresh{Reply: reply} }))
+		return len(g.state.Snapshots) == 2 && g.purged()
+	})
+	for range 2 {
+		if _, err := g.begin("two"); !errors.Is(err, engine.ErrState) || !strings.Contains(err.Error(), "backing image iso") {
+			t.Fatalf("it is written over: %v", err)
+		}
+	}
+	g.from = "one"
+	_, err := g.begin("two")
+	g.damage(err)
+	g.step()
+	g.damage(g.end(nil))
+	g.offered()
 }

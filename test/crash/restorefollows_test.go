@@ -20,9 +20,18 @@ func sent(t *testing.T, v *rig.Volume) int64 {
 	return s.GetRestore().GetSentBytes()
 }
 
+// merged: a volume has the snapshot of its backup and the head.
+func merged(s *enginev1.State) bool {
+	done := len(s.GetSnapshots()) == 2
+	for _, r := range s.GetReplicas() {
+		done = done && r.GetPurge().GetState() == "complete"
+	}
+	return done
+}
+
 // TestRestoreFollows restores backup after backup into one volume: the difference to the one
-// before, after another engine has started too; all of it where that one is not in the store any
-// more, or where a restore was cut off.
+// before, after another engine has started too, and where a restore was cut off; all of it where
+// that one is not in the store any more.
 func TestRestoreFollows(t *testing.T) {
 	t.Parallel()
 	b := newBackedUp(t)
@@ -75,14 +84,12 @@ func TestRestoreFollows(t *testing.T) {
 	b.signal(worker, syscall.SIGCONT)
 	b.gone(worker)
 	serve(to)
-	follow("b5", 42*mib)
-	to.Await("the former snapshots are merged", func(s *enginev1.State) bool {
-		merged := true
-		for _, r := range s.GetReplicas() {
-			merged = merged && r.GetPurge().GetState() == "complete"
-		}
-		return merged && len(s.GetSnapshots()) == 2 // with the head
+	to.Await("it holds again what it held", func(s *enginev1.State) bool {
+		r := s.GetRestore()
+		return r.GetState() == "complete" && r.GetSnapshot() == "b4" && !r.GetIncomplete()
 	})
+	follow("b5", 22*mib)
+	to.Await("the former snapshots are merged", merged)
 	to.StopEngine()
 	want := contentOf(t, b.v.Replicas[0].Dir, "volume-snap-b5.img")
 	for _, r := range to.Replicas {
