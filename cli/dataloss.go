@@ -142,10 +142,12 @@ func whatIsLost(shown *resource.DataLoss, members []string) string {
 func (a lossApp) volumeAcceptBackupDamage() *cobra.Command {
 	var yes bool
 	c := &cobra.Command{Use: "accept-backup-damage NAME",
-		Short: "Restore a volume though its backup is damaged, or acknowledge what is zero because of that",
+		Short: "Restore a volume though its backup is damaged, activate a standby volume without it, or acknowledge the loss",
 		Long: "Of a volume that is being restored: accept that what the backup target does not have any more becomes zero,\n" +
 			"in this restore. Without that the restore fails, and is tried again. Of a volume that was restored so: say that\n" +
-			"it is known which ranges are zero. The volume tells them until then.",
+			"it is known which ranges are zero. The volume tells them until then. Of a standby volume that is being activated\n" +
+			"and cannot take the newest backup, since its backup target is gone or damaged: activate it with the backup that\n" +
+			"it holds.",
 		Example: "  ankole volume accept-backup-damage restored",
 		Args:    usage.Exactly("the volume's name"), ValidArgsFunction: a.completeNames(1, volumeNames),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -172,6 +174,10 @@ func (a lossApp) decideDamage(ctx context.Context, api *client.Client, shown *re
 	case shown.Accepted:
 		fmt.Fprintf(a.out, "volume %s is being restored, and damage is accepted already\n", shown.Volume)
 		return nil
+	case shown.Activating:
+		decision, done = resource.DecisionAccept, "accepted; follow the activation with: ankole volume watch "+shown.Volume
+		fmt.Fprintf(a.out, "volume %s is being activated; the last attempt to take the newest backup: %s\nIt is activated with "+
+			"the backup that it holds.\n", shown.Volume, output.OrDash(shown.Problem))
 	case shown.Restoring:
 		decision, done = resource.DecisionAccept, "accepted; follow the restore with: ankole volume watch "+shown.Volume
 		fmt.Fprintf(a.out, "volume %s is being restored; the last attempt: %s\nWhat the backup target does not have becomes "+

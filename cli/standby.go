@@ -54,7 +54,8 @@ func (a backupApp) standbyActivate() *cobra.Command {
 	c := &cobra.Command{Use: "activate VOLUME", Short: "Make an ordinary volume of a standby volume",
 		Long: "Make an ordinary volume of a standby volume. It takes the newest backup that the cluster knows of first, and\n" +
 			"goes on when this command is interrupted. A target that cannot be reached holds it up only where the volume does not\n" +
-			"hold that backup yet. Ask for a look into the store before: ankole backup-target sync.",
+			"hold that backup yet; it is activated without it by: ankole volume accept-backup-damage. Ask for a look into the store\n" +
+			"before: ankole backup-target sync.",
 		Args:              usage.Exactly("the volume's name"),
 		ValidArgsFunction: a.completeNames(1, volumeNames),
 		RunE: func(cmd *cobra.Command, args []string) error {

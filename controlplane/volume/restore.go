@@ -121,6 +121,13 @@ func (p restoring) seenByStandby(now restore.Newest) restore.Newest {
 		held = p.engine.Status.LastRestoredBackup
 	}
 	before := restore.Newest{Backup: p.v.Status.LastBackup, At: p.v.Status.LastBackupAt}
+	if held != "" && dataloss.AcceptsOlder(p.v) && (failed || before.Backup == held) {
+		if before.Backup != held {
+			p.tell(true, naming.EventFailedRestore, "volume %s is activated without backup %s, which could not be restored, "+
+				"since a person has accepted that: it has what backup %s held", p.v.Name, before.Backup, held)
+		}
+		return restore.Newest{Backup: held}
+	}
 	seen := restore.Seen(before, now, failed, held)
 	if now.Backup == "" && seen != before {
 		p.tell(true, naming.EventFailedRestore, "backup target %s of volume %s has no backup %s any more: the volume goes "+
@@ -258,7 +265,8 @@ func (p restoring) noteRestored(backup string) {
 func (p restoring) endDamage() loop.Change {
 	decision, there := p.v.Annotations[dataloss.DamageAnnotation]
 	switch {
-	case !there || decision == dataloss.DamageAccepted && restore.Needed(p.v) && dataloss.AcceptsDamage(p.v):
+	case !there, decision == dataloss.DamageAccepted && restore.Needed(p.v) &&
+		(dataloss.AcceptsDamage(p.v) || dataloss.AcceptsOlder(p.v)):
 		return nil
 	case decision == dataloss.DamageAcknowledged &&
 		v1beta2.IsConditionTrue(p.v.Status.Conditions, v1beta2.VolumeConditionBackupDamage):

@@ -154,6 +154,7 @@ func TestDecisionAboutDamageEnds(t *testing.T) {
 	for name, c := range map[string]struct {
 		annotation         string
 		restored, standby  bool
+		activating         bool
 		ends, damage, told bool
 	}{
 		"nothing decided":          {damage: true},
@@ -162,10 +163,13 @@ func TestDecisionAboutDamageEnds(t *testing.T) {
 		"acknowledged":             {annotation: dataloss.DamageAcknowledged, restored: true, ends: true},
 		"accepted, of a standby volume": {annotation: dataloss.DamageAccepted, standby: true, ends: true, damage: true,
 			told: true},
+		"accepted, of a standby volume that is being activated": {annotation: dataloss.DamageAccepted, activating: true,
+			damage: true},
 		"something that nobody may have said": {annotation: "yes", ends: true, damage: true, told: true},
 	} {
 		v, s := restoringVolume("", "", "")
 		v.Status.RestoreInitiated, v.Status.RestoreRequired, v.Spec.Standby = true, !c.restored, c.standby
+		v.Status.IsStandby = c.standby || c.activating
 		v.Status.Conditions = []v1beta2.Condition{{Type: v1beta2.VolumeConditionBackupDamage,
 			Status: v1beta2.ConditionTrue}}
 		if c.annotation != "" {

@@ -2,6 +2,7 @@ package volume
 
 import (
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -10,6 +11,7 @@ import (
 	"ankole.storage/api/longhorn/v1beta2"
 	"ankole.storage/controlplane/loop"
 	"ankole.storage/controlplane/object/naming"
+	"ankole.storage/controlplane/volume/dataloss"
 )
 
 // standby is an attached standby volume of which every replica holds backup b1, the newest one.
@@ -181,6 +183,41 @@ func TestActivationWithoutBackups(t *testing.T) {
 	v.Status.Conditions = []v1beta2.Condition{{Type: v1beta2.VolumeConditionRestore, Status: v1beta2.ConditionTrue,
 		Reason: v1beta2.VolumeReasonRestoreInProgress}}
 	s.Engine.Spec.RequestedBackupRestore = "b1"
+	if d := decides(v, *s); v.Status.IsStandby || v.Status.RestoreRequired || len(told(d, naming.EventRestored)) != 1 {
+		t.Errorf("%+v %+v", d, v.Status)
+	}
+}
+
+// TestActivationWithoutTheNewestBackup: the store cannot be reached, or has lost a block, and a
+// person has the volume activated with what it holds.
+func TestActivationWithoutTheNewestBackup(t *testing.T) {
+	v, s := standby()
+	v.Spec.Standby, v.Spec.Frontend = false, v1beta2.VolumeFrontendBlockDev
+	v.Status.LastBackup, v.Status.LastBackupAt = "b2", "2026-11-24T02:00:00Z"
+	s.BackupVolume = backedUp("b2", "2026-11-24T02:00:00Z", v.Spec.Size)
+	s.Engine.Spec.RequestedBackupRestore, s.Engine.Status.LastRestoredBackup = "b2", "b1"
+	s.Engine.Status.RestoreStatus = map[string]v1beta2.RestoreStatus{"tcp://1": {State: v1beta2.ProcessStateError,
+		Error: "the store is gone"}}
+	if d := decides(v, *s); v.Status.LastBackup != "b2" ||
+		restoreCondition(v).Reason != v1beta2.VolumeReasonRestoreFailure {
+		t.Fatalf("%+v %+v", d, v.Status)
+	}
+	v.Annotations = map[string]string{dataloss.DamageAnnotation: dataloss.DamageAccepted}
+	d := decides(v, *s)
+	if events := told(d, naming.EventFailedRestore); v.Status.LastBackup != "b1" || len(events) != 1 ||
+		!strings.Contains(events[0].Message, "activated without backup b2") {
+		t.Errorf("%+v %+v", d, v.Status)
+	}
+	// The next engine holds it, and says so; meanwhile the store is there again.
+	v.Status.Conditions = []v1beta2.Condition{{Type: v1beta2.VolumeConditionRestore, Status: v1beta2.ConditionTrue,
+		Reason: v1beta2.VolumeReasonRestoreInProgress}}
+	s.Engine.Status.RestoreStatus = nil
+	if d := decides(v, *s); asked(d.Do) != "b1" {
+		t.Errorf("%+v %+v", d, v.Status)
+	}
+	s.Engine.Spec.RequestedBackupRestore = "b1"
+	s.Engine.Status.RestoreStatus = map[string]v1beta2.RestoreStatus{"tcp://1": {State: v1beta2.ProcessStateComplete,
+		LastRestored: "b1"}}
 	if d := decides(v, *s); v.Status.IsStandby || v.Status.RestoreRequired || len(told(d, naming.EventRestored)) != 1 {
 		t.Errorf("%+v %+v", d, v.Status)
 	}

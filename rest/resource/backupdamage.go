@@ -10,7 +10,10 @@ type BackupDamage struct {
 	// empty if it has not.
 	Restoring bool   `json:"restoring"`
 	Problem   string `json:"problem"`
-	// Accepted: what the store does not have becomes zero.
+	// Activating: it is a standby volume that becomes an ordinary one.
+	Activating bool `json:"activating"`
+	// Accepted: what the store does not have becomes zero; a standby volume is activated without the
+	// backup that cannot be restored.
 	Accepted bool `json:"accepted"`
 	// Damage names what is zero and was not acknowledged; empty: nothing.
 	Damage string `json:"damage"`
@@ -25,7 +28,8 @@ const (
 )
 
 // BackupDamageInput is a decision: accept, while the volume is restored, that what the store does
-// not have becomes zero; or acknowledge what is zero.
+// not have becomes zero, or that a standby volume is activated with what it holds; or acknowledge
+// what is zero.
 type BackupDamageInput struct {
 	Decision string `json:"decision"`
 }

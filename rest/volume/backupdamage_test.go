@@ -48,6 +48,14 @@ func TestDecisionsAboutDamagedBackups(t *testing.T) {
 			filling(v)
 			v.Spec.Standby, v.Status.IsStandby = true, true
 		}, "accept", "", "later ones would not bring what is zero", nil},
+		"one that is being activated": {func(v *lh.Volume) {
+			failed(v)
+			v.Status.IsStandby = true
+		}, "accept", dataloss.DamageAccepted, "", map[string]any{"accepted": true, "activating": true}},
+		"one whose activation goes on": {func(v *lh.Volume) {
+			filling(v)
+			v.Status.IsStandby = true
+		}, "accept", "", "nothing has failed", nil},
 		"something else": {filling, "yes", "", `"yes" is none of accept, acknowledge`, nil},
 	} {
 		objects := resttest.Volume("demo")

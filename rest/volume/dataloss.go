@@ -226,7 +226,7 @@ func checkDamageDecision(shown *resource.BackupDamage, decision string) (value s
 
 func backupDamage(v *lh.Volume) *resource.BackupDamage {
 	out := &resource.BackupDamage{Volume: v.Name, FromBackup: v.Spec.FromBackup, Restoring: restore.Needed(v),
-		Accepted: dataloss.AcceptsDamage(v)}
+		Activating: restore.Activating(v), Accepted: dataloss.AcceptsDamage(v) || dataloss.AcceptsOlder(v)}
 	c := lh.FindCondition(v.Status.Conditions, lh.VolumeConditionRestore)
 	if out.Restoring && c.Status == lh.ConditionFalse && c.Reason == lh.VolumeReasonRestoreFailure {
 		out.Problem = c.Message
@@ -240,9 +240,11 @@ func backupDamage(v *lh.Volume) *resource.BackupDamage {
 		out.Refused = "the volume is being deleted"
 	case v.Spec.FromBackup == "":
 		out.Refused = "the volume is not made of a backup"
-	case v.Spec.Standby || v.Status.IsStandby:
+	case v.Spec.Standby:
 		out.Refused = "a standby volume takes no damaged backup: later ones would not bring what is zero; restore the backup " +
-			"into a volume of its own"
+			"into a volume of its own, or activate the volume to have what it holds"
+	case out.Activating && out.Problem == "":
+		out.Refused = "the volume is being activated, and nothing has failed: it takes the newest backup first"
 	case !out.Restoring && out.Damage == "":
 		out.Refused = "the volume holds all of its backup, or what is zero was acknowledged"
 	}

@@ -93,10 +93,10 @@ func Failed(v *v1beta2.Volume) (failed bool, next time.Time) {
 	}
 	most := longest
 	switch {
+	case dataloss.AcceptsDamage(v), dataloss.AcceptsOlder(v): // decided since, or a person waits
+		most = shortest
 	case v.Status.IsStandby:
 		most = longestOfStandby
-	case dataloss.AcceptsDamage(v): // decided since, or a person waits
-		most = shortest
 	}
 	return true, at.Add(min(max(at.Sub(v.CreationTimestamp.Time), shortest), most))
 }

@@ -70,6 +70,7 @@ export interface BackupDamage {
   fromBackup: string;
   restoring: boolean;
   problem: string;
+  activating: boolean;
   accepted: boolean;
   damage: string;
   refused: string;

@@ -10,11 +10,16 @@ import { decisionOf } from '../verification';
 const place = (volume: string) => `backupdamage/${encodeURIComponent(volume)}`;
 
 export type Decision = 'accept' | 'acknowledge';
+type Text = { title: string; body: string; label: string; done: string; lost: string };
 
 /** decide writes down what a person has decided about the damaged backup of a volume. */
 export const decide = (volume: string, decision: Decision) => call<BackupDamage>('POST', place(volume), { decision });
 
-const texts: Record<Decision, { title: string; body: string; label: string; done: string; lost: string }> = {
+const older: Text = {
+  title: 'The newest backup cannot be restored', body: 'The volume is activated when it holds the newest backup. The last attempt to restore that has failed, and it is tried again. Mend the backup target, or do without that backup.',
+  label: 'Activate without it', done: 'The volume is activated with the backup that it holds', lost: 'The volume keeps the backup that it holds. What was written after that is not in it.',
+};
+const texts: Record<Decision, Text> = {
   accept: {
     title: 'The backup is damaged', body: 'The restore fails and is tried again. Restore another backup, or accept that what the backup target does not have becomes zero in this volume.',
     label: 'Accept the damage', done: 'The damage is accepted; the next attempt fills the volume', lost: 'What the backup target does not have becomes zero. The volume tells which ranges these are.',
@@ -36,16 +41,17 @@ export function Damage({ of: v }: { of: Volume }) {
   const { data } = useQuery({ queryKey: [...key, zero, v.restoreRequired, v.conditions?.Restore?.message], queryFn: () => call<BackupDamage>('GET', place(v.name)),
     enabled: !!v.fromBackup && (zero || v.restoreRequired) });
   const decision = decisionOf(data);
-  const asked = deciding && texts[deciding];
+  const textOf = (d: Decision) => (data?.activating ? older : texts[d]);
+  const asked = deciding && textOf(deciding);
   return (
     <>
-      {data?.restoring && data.accepted && !data.refused && (
+      {data?.restoring && data.accepted && !data.refused && !data.activating && (
         <Alert component="div" isInline variant="info" className="ak-section" title="Damage of the backup is accepted">What the backup target does not have becomes zero in this restore.</Alert>
       )}
       {decision && (
-        <Alert component="div" isInline variant="danger" className="ak-section" title={texts[decision].title}
-          actionLinks={may('POST', 'backupdamage/{name}') && <Button variant="link" isInline onClick={() => { setTyped(''); setDeciding(decision); }}>{texts[decision].label}…</Button>}>
-          {texts[decision].body}
+        <Alert component="div" isInline variant="danger" className="ak-section" title={textOf(decision).title}
+          actionLinks={may('POST', 'backupdamage/{name}') && <Button variant="link" isInline onClick={() => { setTyped(''); setDeciding(decision); }}>{textOf(decision).label}…</Button>}>
+          {textOf(decision).body}
         </Alert>
       )}
       {deciding && asked && (
