@@ -431,20 +431,11 @@ func describeBackingImage(ctx context.Context, api *client.Client, name string) 
 	if err != nil {
 		return nil, err
 	}
-	var waits []string
 	var rows []imageCopy
 	for _, disk := range output.SortedKeys(b.DiskFileStatusMap) {
-		f := b.DiskFileStatusMap[disk]
-		rows = append(rows, imageCopy{disk, f})
-		if f.State != copyReady {
-			waits = append(waits, "copy on disk "+disk+": "+output.OrUnknown(copyState(f))+": "+output.OrDash(f.Message))
-		}
+		rows = append(rows, imageCopy{disk, b.DiskFileStatusMap[disk]})
 	}
-	if n := b.MinNumberOfCopies - len(rows); n > 0 {
-		waits = append(waits, output.Count(n,
-			"more copy")+" to come: none is made before the first is ready, and then one at a time")
-	}
-	return &described{Object: b, WaitsFor: waits, of: "backing-image/" + b.Name, print: func(s *output.Sheet) {
+	return &described{Object: b, WaitsFor: b.WaitsFor, of: "backing-image/" + b.Name, print: func(s *output.Sheet) {
 		s.Pair("Backing image", "%s", b.Name)
 		s.Pair("State", "%s", imageState(*b))
 		s.Pair("Source", "%s %s", b.SourceType, imageFrom(*b))

@@ -49,7 +49,7 @@ func TestBackingImageList(t *testing.T) {
 		"backing-image-get": {"get", "ready", "broken", "-o", "wide"}} {
 		golden(t, name, b.ok(append([]string{"backing-image"}, args...)...))
 	}
-	if out := b.ok("backing-image", "describe", "coming"); !strings.Contains(out, "1 more copy to come") {
+	if out := b.ok("backing-image", "describe", "coming"); !strings.Contains(out, "40 % have come") {
 		t.Errorf("%s", out)
 	}
 	if out := b.ok("backing-image", "delete", "new", "--yes"); out != "backing image new is being deleted\n" {

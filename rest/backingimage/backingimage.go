@@ -23,6 +23,7 @@ import (
 	"ankole.storage/controlplane/admission"
 	"ankole.storage/controlplane/object/conflict"
 	"ankole.storage/controlplane/object/naming"
+	"ankole.storage/rest/findings"
 	"ankole.storage/rest/resource"
 	"ankole.storage/rest/serve"
 )
@@ -82,6 +83,29 @@ func backingImageView(q *serve.Request, b *lh.BackingImage) resource.BackingImag
 	}
 	if b.DeletionTimestamp != nil {
 		out.DeletionTimestamp = b.DeletionTimestamp.UTC().Format(serve.TimeText)
+	}
+	var places map[string]string
+	if !findings.BackingImageReady(&out) { // else nobody asks for them
+		places = placesOf(q, out.DiskFileStatusMap)
+	}
+	out.WaitsFor = findings.BackingImage(&out, places)
+	return out
+}
+
+// placesOf names the disks that have copies, by their UUIDs, where a node reports them. The cache
+// answers, also for a stream, which has no caller.
+func placesOf(q *serve.Request, of map[string]resource.BackingImageDiskFileStatus) map[string]string {
+	var nodes lh.NodeList
+	if q.Objects.ListShared(context.Background(), &nodes) != nil {
+		return nil // then they have their UUIDs
+	}
+	out := map[string]string{}
+	for i := range nodes.Items {
+		for name, d := range nodes.Items[i].Status.DiskStatus {
+			if _, ok := of[d.DiskUUID]; ok {
+				out[d.DiskUUID] = nodes.Items[i].Name + ", disk " + name
+			}
+		}
 	}
 	return out
 }

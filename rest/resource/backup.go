@@ -136,6 +136,8 @@ type BackingImage struct {
 	SecretNamespace   string                                `json:"secretNamespace"`
 	DataEngine        string                                `json:"dataEngine"`
 	DeletionTimestamp string                                `json:"deletionTimestamp"`
+	// WaitsFor says what it waits for and what is wrong with it, and what helps.
+	WaitsFor []string `json:"waitsFor"`
 }
 
 // BackingImageDiskFileStatus is the state of a backing image's file on one disk.

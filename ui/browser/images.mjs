@@ -112,7 +112,7 @@ async function main() {
     await page.unroute('**/v1/backingimages/mine?action=upload*');
     await button(page, 'Close the failed upload of mine').click();
     await go(page, 'backingimages/mine');
-    await page.getByText('send it with Upload…').waitFor();
+    await page.getByText('send it by Upload…').waitFor();
   }, /ERR_FAILED/);
   await step('one that is stopped is gone', async () => {
     const fast = await slow(page, 200 << 10);

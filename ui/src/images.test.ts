@@ -1,6 +1,6 @@
 import { expect, test } from 'vitest';
 import type { BackingImage, Node, Volume } from './api/wire';
-import { backupsToMake, checksumProblem, copiesOf, imageProgress, imageState, mayBeUploaded, sourceOf, takesUpload, usersOf, whyOfImage } from './images';
+import { backupsToMake, checksumProblem, copiesOf, imageProgress, imageState, mayBeUploaded, sourceOf, takesUpload, usersOf } from './images';
 
 const file = (state: string, message = '', progress = 0) => ({ state, message, progress, lastStateTransitionTime: '', dataEngine: 'v1' });
 const image = (files: Record<string, ReturnType<typeof file>>, more: Partial<BackingImage> = {}) => ({
@@ -8,7 +8,6 @@ const image = (files: Record<string, ReturnType<typeof file>>, more: Partial<Bac
   currentChecksum: '', ...more }) as unknown as BackingImage;
 const node = (name: string, disks: Record<string, string>) => ({ name, disks: Object.fromEntries(Object.entries(disks).map(([d, diskUUID]) => [d, { diskUUID }])) }) as unknown as Node;
 const volume = (name: string, backingImage: string, ...disks: string[]) => ({ name, backingImage, replicas: disks.map((diskID) => ({ diskID })) }) as unknown as Volume;
-const said = (b: BackingImage) => whyOfImage(b, copiesOf(b, [node('node-1', { d: 'a' })], [])).map((r) => `${r.what}: ${r.text}`);
 
 test('each image is in one class', () => {
   const of = (...states: string[]) => imageState(image(Object.fromEntries(states.map((s, i) => [String(i), file(s)]))));
@@ -48,18 +47,6 @@ test('copies have a place, and say who uses them', () => {
   expect(copies.map((c) => [c.node, c.name, c.disk, c.volumes])).toEqual([['', '', 'gone', []], ['node-1', 'd', 'a', []], ['node-2', 'd', 'b', ['v', 'u']]]);
   expect(usersOf('golden', volumes).map((v) => v.name)).toEqual(['v', 'u']);
   expect(usersOf('golden', undefined)).toEqual([]);
-});
-
-test('why an image is not ready', () => {
-  expect(said(image({ a: file('ready') }))).toEqual([]);
-  expect(said(image({}))).toEqual([expect.stringMatching(/^Place: no disk has been chosen/)]);
-  expect(said(image({ a: file('failed', 'answer 404') }))).toEqual(['Copy on node-1, disk d: answer 404', expect.stringMatching(/^Download: it begins anew/)]);
-  expect(said(image({ a: file('pending') }, { sourceType: 'upload' }))).toEqual([expect.stringMatching(/^Upload: nobody has sent the file yet/)]);
-  expect(said(image({ a: file('failed', 'cut') }, { sourceType: 'upload' }))).toEqual([expect.stringMatching(/^Upload: .* send it again/), 'Copy on node-1, disk d: cut']);
-  expect(said(image({ a: file('ready'), z: file('in-progress', '', 7) }, { minNumberOfCopies: 2 }))).toEqual(
-    ['Copies: 1 of 2 copies is ready; another one comes', 'Copy on disk z, which no node reports: 7 % have come']);
-  expect(said(image({ a: file('ready') }, { minNumberOfCopies: 3 }))).toEqual(['Copies: 1 of 3 copies is ready; another one is made when a disk has the room and the tags for it']);
-  expect(said(image({ a: file('unknown') }))).toEqual(['Copy on node-1, disk d: the process that keeps it does not answer']);
 });
 
 test('checksums as they are typed', () => {

@@ -1,5 +1,4 @@
 import type { BackingImage, BackupBackingImage, Node, Volume } from './api/wire';
-import { plural } from './format';
 
 export type ImageState = 'Ready' | 'Degraded' | 'In progress' | 'Waiting' | 'Unknown' | 'Failed' | 'Deleting';
 export const imageStates: ImageState[] = ['Ready', 'Degraded', 'In progress', 'Waiting', 'Unknown', 'Failed', 'Deleting'];
@@ -77,36 +76,6 @@ export function copiesOf(b: Pick<BackingImage, 'name' | 'diskFileStatusMap'>, no
 }
 
 export const placeOf = (c: Copy) => (c.node ? `${c.node}, disk ${c.name}` : `disk ${c.disk}, which no node reports`);
-
-/** Reason is why something is not as it should be. */
-export interface Reason {
-  what: string;
-  text: string;
-  since?: string;
-}
-
-/** whyOfImage says what an image waits for and what is wrong with it, and what helps. */
-export function whyOfImage(b: Files & Pick<BackingImage, 'name' | 'expectedChecksum' | 'currentChecksum'>, copies: readonly Copy[]): Reason[] {
-  const out: Reason[] = [];
-  const state = imageState(b);
-  if (state === 'Ready' || state === 'Deleting') return out;
-  const ready = readyCopies(b);
-  if (takesUpload(b)) out.push({ what: 'Upload', text: state === 'Failed' ? 'the file has not come whole; send it again with Upload…' : 'nobody has sent the file yet; send it with Upload…' });
-  if (copies.length === 0) out.push({ what: 'Place', text: 'no disk has been chosen yet; if that lasts, its events name what disks lack: room, or the tags that it asks for' });
-  if (ready > 0 && ready < b.minNumberOfCopies) {
-    const more = copies.some((c) => coming.includes(c.state)) ? 'another one comes' : 'another one is made when a disk has the room and the tags for it';
-    out.push({ what: 'Copies', text: `${ready} of ${plural(b.minNumberOfCopies, 'copy', 'copies')} ${ready === 1 ? 'is' : 'are'} ready; ${more}` });
-  }
-  for (const c of copies) {
-    const what = `Copy on ${placeOf(c)}`;
-    if (c.state.startsWith('failed')) out.push({ what, text: c.message || 'has failed', since: c.since });
-    else if (c.state === 'unknown') out.push({ what, text: c.message || 'the process that keeps it does not answer', since: c.since });
-    else if (c.state === 'in-progress') out.push({ what, text: `${c.progress} % have come` });
-    else if (c.state !== 'ready' && c.message) out.push({ what, text: c.message, since: c.since });
-  }
-  if (state === 'Failed' && b.sourceType === 'download') out.push({ what: 'Download', text: 'it begins anew by itself after setting backing-image-recovery-wait-interval; an image with another URL is created anew' });
-  return out;
-}
 
 /** checksumProblem says what is wrong with a checksum that somebody typed. */
 export const checksumProblem = (text: string) => (text === '' || /^[0-9a-f]{128}$/.test(text) ? undefined : 'A SHA-512 has 128 hexadecimal digits in lower case.');

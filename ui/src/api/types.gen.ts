@@ -655,6 +655,7 @@ export interface BackingImage {
   sourceType: string;
   uuid: string;
   virtualSize: number;
+  waitsFor: string[];
 }
 
 export interface Node {

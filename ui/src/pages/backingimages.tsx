@@ -1,25 +1,25 @@
-import { Alert, Button, Progress, Title } from '@patternfly/react-core';
+import { Button, Progress, Title } from '@patternfly/react-core';
 import { useState } from 'react';
 import { Link, useNavigate, useParams, useSearchParams } from 'react-router';
 import { useStream } from '../api/stream';
 import type { BackingImage, Event, Node, Volume } from '../api/wire';
-import { Bytes, Facts, Quiet, Section, State, Time } from '../components/basics';
+import { Bytes, Facts, Quiet, Section, State, Time, Why } from '../components/basics';
 import { Menu } from '../components/choice';
 import { type Optional, useColumns } from '../components/columns';
 import { type Column, DataTable } from '../components/table';
 import { plural } from '../format';
-import { type Copy, copiesOf, imageProgress, type ImageState, imageState, imageStates, readyCopies, sourceOf, sourceTypes, usersOf, whyOfImage } from '../images';
+import { type Copy, copiesOf, imageProgress, imageState, imageStates, readyCopies, sourceOf, sourceTypes, usersOf } from '../images';
 import { useAccess } from '../session';
 import { CreateImage, downloadOf, ImageDialog, type ImageDoing, useImageEntries } from './imagedialogs';
 import { eventColumns, Filter, newest, Pick } from './lists';
 import { HealthLabel } from './volumes';
 
 /** ImageLabel is the state of an image, with why on hover. */
-function ImageLabel({ of: b, copies }: { of: BackingImage; copies: Copy[] }) {
+function ImageLabel({ of: b }: { of: BackingImage }) {
   const come = imageProgress(b);
   return (
     <>
-      <State of={imageState(b)} title={whyOfImage(b, copies).map((r) => `${r.what}: ${r.text}`).join('\n') || undefined} />
+      <State of={imageState(b)} title={(b.waitsFor ?? []).join('\n') || undefined} />
       {come !== undefined && <Quiet> {come} %</Quiet>}
     </>
   );
@@ -46,7 +46,7 @@ export function BackingImages() {
   const copies = (b: BackingImage) => copiesOf(b, nodes, volumes);
   const columns: Optional<BackingImage>[] = [
     { title: 'Name', fixed: true, cell: (b) => <Link to={`/backingimages/${encodeURIComponent(b.name)}`} title={b.name}>{b.name}</Link>, by: (b) => b.name },
-    { title: 'State', fixed: true, width: 11, cell: (b) => <ImageLabel of={b} copies={copies(b)} />, by: (b) => imageStates.indexOf(imageState(b)) },
+    { title: 'State', fixed: true, width: 11, cell: (b) => <ImageLabel of={b} />, by: (b) => imageStates.indexOf(imageState(b)) },
     { title: 'Copies', width: 8, cell: (b) => <span title={copies(b).map((c) => `${c.node || c.disk} ${c.name}: ${c.state}`).join('\n')}>{readyCopies(b)} of {b.minNumberOfCopies}</span>, by: readyCopies },
     { title: 'Size', width: 6.5, cell: (b) => <Known of={b.size} />, by: (b) => b.size },
     { title: 'Virtual size', width: 8.5, cell: (b) => <Known of={b.virtualSize} />, by: (b) => b.virtualSize },
@@ -121,8 +121,6 @@ const checked = (b: BackingImage) => {
   return b.expectedChecksum ? (b.expectedChecksum === b.currentChecksum ? 'as expected' : 'not the one expected') : 'none was expected';
 };
 
-const variants: Partial<Record<ImageState, 'danger' | 'info'>> = { Failed: 'danger', 'In progress': 'info', Waiting: 'info' };
-
 export function BackingImagePage() {
   const { name = '' } = useParams();
   const { list: all, failure } = useStream<BackingImage>('backingimages');
@@ -142,23 +140,17 @@ export function BackingImagePage() {
     );
   }
   const copies = copiesOf(b, nodes, volumes);
-  const why = whyOfImage(b, copies);
   const own = newest(events?.filter((e) => e.event.involvedObject.kind.startsWith('BackingImage') && e.event.involvedObject.name === b.name));
   return (
     <>
       <div className="ak-bar">
         <Title headingLevel="h1" size="xl">{b.name}</Title>
-        <ImageLabel of={b} copies={copies} />
+        <ImageLabel of={b} />
         <span className="ak-grow" />
         <Download of={b} />
         <Menu label="Actions" entries={entries([b], setDoing)} />
       </div>
-      {why.length > 0 && (
-        <Alert component="div" isInline variant={variants[imageState(b)] ?? 'warning'} title="Why?" className="ak-section">
-          <ul className="ak-list">{why.map((r) => <li key={r.what + r.text}><strong>{r.what}:</strong> {r.text}{r.since && <Quiet> (since <Time at={r.since} />)</Quiet>}</li>)}</ul>
-          <Quiet>The same on a terminal: <span className="ak-mono">ankole backing-image describe {b.name}</span></Quiet>
-        </Alert>
-      )}
+      <Why of={b.waitsFor} danger={imageState(b) === 'Failed'} command={`ankole backing-image describe ${b.name}`} />
       <Section title="Backing image">
         <Facts of={[['Size', b.size > 0 && <Bytes of={b.size} />], ['Virtual size, the least of its volumes', b.virtualSize > 0 && <Bytes of={b.virtualSize} />], ['Copies at least', b.minNumberOfCopies],
           ['From', sourceTypes[b.sourceType] ?? b.sourceType], ...Object.entries(b.parameters ?? {}).map(([key, value]): [string, string] => [`Parameter ${key}`, value]),
