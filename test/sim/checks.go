@@ -33,10 +33,13 @@ func init() {
 // checkPiece is how much is read at once.
 const checkPiece = 16 << 10
 
-// pieces calls fn for every piece of the volume that was ever written to, and one that was not.
+// pieces calls fn for every piece of the volume that was ever written to, and some that were not.
 func (r *run) pieces(fn func(off, n int64) error) error {
 	seen := map[int64]bool{}
 	at := []int64{0, r.size - 1}
+	for off := int64(0); off < r.v.Image.Size; off += r.v.Image.Size/16 + 1 {
+		at = append(at, off)
+	}
 	for _, s := range r.check.Touched {
 		at = append(at, s*block.SectorSize)
 	}

@@ -46,7 +46,7 @@ func (r *run) cloneVolume(rnd *rand.Rand, done func()) bool {
 	id := Identity{"clone", fmt.Sprintf("9d7a1c0e-5c1b-4a52-8d5e-%012x", r.clones)}
 	name := pick(rnd, names...)
 	c := &cloning{r: r, rnd: rnd, held: r.taken[name], name: name, done: done,
-		to: NewVolumeOf(r.w, id, fmt.Sprintf("c%d", r.clones), 1+rnd.IntN(2), e.state.Size)}
+		to: NewVolumeOn(r.w, r.v.Image, id, fmt.Sprintf("c%d", r.clones), 1+rnd.IntN(2), e.state.Size)}
 	c.to.Offline = true
 	r.cloning = c
 	end := r.w.Now().Add(cloneTime)

@@ -5,9 +5,11 @@ import (
 	"io"
 	"time"
 
+	"ankole.storage/dataplane/block"
 	"ankole.storage/dataplane/disk"
 	"ankole.storage/dataplane/disk/memdisk"
 	"ankole.storage/dataplane/loop"
+	"ankole.storage/test/sim/register"
 )
 
 // Disk is a node's disk. It outlives the processes that use it; Crash is a loss of power.
@@ -132,4 +134,71 @@ func errno(err error) loop.Errno {
 		return loop.ENOSPC
 	}
 	return loop.EIO
+}
+
+// Image is a backing image below a volume: a raw file that each node has. To the checker it is what
+// the sectors hold that nobody has written. The zero value is none.
+type Image struct {
+	// Size in bytes, a multiple of a sector's and not of a block's.
+	Size int64
+	// Seed decides which parts of it are holes.
+	Seed uint64
+}
+
+// imageFile is where a node has it.
+const imageFile = "/images/base"
+
+// imageWrite is the number that its sectors carry, and no write does.
+const imageWrite = 1 << 62
+
+// imagePart is how much of it is a hole, or is not: less than a piece that is checked at once.
+const imagePart = 20 << 10
+
+// Value is what a sector holds: imageWrite, or 0 for zeroes.
+func (i Image) Value(sector int64) uint64 {
+	at := sector * block.SectorSize
+	if at >= i.Size {
+		return 0
+	}
+	if (i.Seed>>(uint64(at/imagePart)%64))&1 == 0 {
+		return 0
+	}
+	return imageWrite
+}
+
+// path is what replicas are given, "" for no image.
+func (i Image) path() string {
+	if i.Size == 0 {
+		return ""
+	}
+	return imageFile
+}
+
+// store puts the image on a node's disk, for good.
+func (i Image) store(fs *memdisk.FS) {
+	if i.Size == 0 {
+		return
+	}
+	must(fs.Mkdir("/images"))
+	f, err := fs.Create(imageFile, 0)
+	must(err)
+	must(f.Truncate(i.Size))
+	p := make([]byte, block.SectorSize)
+	for s := range i.Size / block.SectorSize {
+		if n := i.Value(s); n != 0 {
+			register.Stamp(p, n, s)
+			_, err := f.WriteAt(p, s*block.SectorSize)
+			must(err)
+		}
+	}
+	must(f.Sync())
+	must(f.Close())
+	must(fs.SyncDir("/images"))
+	must(fs.SyncDir("/"))
+}
+
+func must(err error) {
+	if err != nil {
+		panic("sim: " + err.Error())
+	}
 }

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"ankole.storage/dataplane/block"
 	"ankole.storage/dataplane/engine"
 )
 
@@ -45,6 +46,8 @@ type Plan struct {
 	Keeps bool
 	// Shares: an engine shares memory with a replica on its node, and prefers to read from it.
 	Shares bool
+	// Image is what the volume stands on.
+	Image Image
 	// Bug is a mistake made on purpose, to see that it is found.
 	Bug Bug
 	// Skip leaves requests out, by number.
@@ -142,7 +145,18 @@ func PlanFor(seed uint64) Plan {
 	slices.SortStableFunc(p.Faults, func(a, b Planned) int { return int(a.At - b.At) })
 	p.squeeze(stream(seed, 6))
 	p.Shares = stream(seed, 8).IntN(2) == 0
+	p.stand(stream(seed, 10))
 	return p
+}
+
+// stand puts every fourth volume on an image, which is smaller as a rule and may end within a
+// block.
+func (p *Plan) stand(r *rand.Rand) {
+	if r.IntN(4) > 0 {
+		return
+	}
+	sectors := p.Size / block.SectorSize
+	p.Image = Image{Size: pick(r, sectors, sectors/2, 1+r.Int64N(sectors)) * block.SectorSize, Seed: r.Uint64()}
 }
 
 // crowd lets every second volume have more regions than its engines' dirty logs, so that marks are
@@ -195,6 +209,9 @@ func (p *Plan) String() string {
 	}
 	if p.Shares {
 		b.WriteString(", memory is shared")
+	}
+	if p.Image.Size > 0 {
+		fmt.Fprintf(&b, ", on an image of %d bytes", p.Image.Size)
 	}
 	if p.Log.Max > 0 {
 		fmt.Fprintf(&b, ", dirty logs of %d regions", p.Log.Max)

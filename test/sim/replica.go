@@ -48,8 +48,10 @@ func (r *Replica) Chain() *chain.Chain { return r.chain }
 
 func (r *Replica) options() (chain.Options, chain.Spec) {
 	uuid, _ := replica.ParseUUID(r.v.UUID) // one of the simulation
-	return chain.Options{Size: r.v.Size, VolumeUUID: uuid, Rand: worldRand{r.v.W}, Boot: chain.Boot{1 + r.Node.boot}},
-		chain.Spec{Size: r.v.Size, VolumeUUID: uuid, Self: r.Name, Created: created}
+	image := r.v.Image.path()
+	return chain.Options{Size: r.v.Size, VolumeUUID: uuid, Rand: worldRand{r.v.W}, Boot: chain.Boot{1 + r.Node.boot},
+			BackingFile: image},
+		chain.Spec{Size: r.v.Size, VolumeUUID: uuid, Self: r.Name, Created: created, BackingFile: image}
 }
 
 // created is when everything simulated was made.
@@ -120,6 +122,7 @@ func (r *Replica) opened(c *chain.Chain, err error) {
 		Chain: r.chain, Directory: (*directory)(r), Listener: p.Listen(fmt.Sprintf("tcp:%s:%d", r.Name, r.port+1)),
 		Arena: arena, Nonce: v.W.nonce, Unix: v.W.Unix, OpenWindow: v.openWindow, FreeWindow: v.freeWindow,
 		Recreate: func(old *chain.Files, side *chain.Sidecars, shape chain.Shape) (*chain.Chain, error) {
+			shape.BackingFile = v.Image.path()
 			c, err := chain.Reshape(old, side, shape)
 			r.chain = c
 			return c, err

@@ -60,7 +60,7 @@ func (r *run) revertTo(e *EngineProcess, name string, done func()) {
 		at := sector * block.SectorSize
 		p := held[at-at%checkPiece]
 		if at%checkPiece >= int64(len(p)) {
-			return 0 // nobody had written there, or the volume was smaller
+			return r.v.Image.Value(sector) // nobody had written there, or the volume was smaller
 		}
 		n, _ := register.Unstamp(p[at%checkPiece:], sector)
 		return n

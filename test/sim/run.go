@@ -107,7 +107,9 @@ func (p Plan) Play() Result {
 	r := &run{plan: p, w: w, check: register.New(p.Size), faults: map[string]int{}, managed: map[string]int{},
 		taken: map[string]taken{}, undo: map[int]func(){}, unheard: map[string]bool{}, faulting: true, size: p.Size}
 	r.v = newVolume(w, Identity{volumeName, volumeUUID}, "", p.Replicas, p.Size)
-	r.v.Memory = p.Memory
+	r.v.Memory, r.v.Image = p.Memory, p.Image
+	r.v.Image.Size = min(p.Image.Size, p.Size) // of a plan that was changed
+	r.check.Image = r.v.Image.Value
 	r.v.begin()
 	r.v.Timeouts, r.v.ReplaceAfter, r.v.Bug = p.Timeouts, p.ReplaceAfter, p.Bug
 	r.v.Log, r.v.Keeps, r.v.Shares = p.Log, p.Keeps, p.Shares
@@ -215,11 +217,19 @@ func (r *run) play() error {
 		if r.check.Err != nil {
 			break
 		}
+		if !w.Until(mendTime, r.still) {
+			return fmt.Errorf("something works on a directory %s after the last fault has ended", mendTime)
+		}
 		if err := c.Do(r); err != nil {
 			return fmt.Errorf("%s: %w", c.Name, err)
 		}
 	}
 	return r.check.Err
+}
+
+// still reports whether nothing works on any directory just now.
+func (r *run) still() bool {
+	return !slices.ContainsFunc(r.v.Replicas, func(x *Replica) bool { return !x.still() })
 }
 
 // settled waits until everything is healthy and idle, and stays so: an engine that was not asked

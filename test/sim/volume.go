@@ -34,6 +34,8 @@ var secret = make([]byte, 32)
 type Volume struct {
 	W    *World
 	Size int64
+	// Image is what it stands on.
+	Image Image
 	// Identity is what the volume is called; Offline: engines are started without a frontend.
 	Identity
 	Offline  bool
@@ -143,7 +145,13 @@ func NewVolume(w *World, n int, size int64) *Volume {
 
 // NewVolumeOf makes a volume of another identity; its nodes' names begin with prefix.
 func NewVolumeOf(w *World, id Identity, prefix string, n int, size int64) *Volume {
+	return NewVolumeOn(w, Image{}, id, prefix, n, size)
+}
+
+// NewVolumeOn makes it on an image.
+func NewVolumeOn(w *World, i Image, id Identity, prefix string, n int, size int64) *Volume {
 	v := newVolume(w, id, prefix, n, size)
+	v.Image = i
 	v.begin()
 	return v
 }
@@ -166,6 +174,7 @@ func newVolume(w *World, id Identity, prefix string, n int, size int64) *Volume 
 // begin starts the replicas.
 func (v *Volume) begin() {
 	for _, r := range v.Replicas {
+		v.Image.store(r.Disk.FS)
 		r.Start()
 	}
 }

@@ -51,6 +51,8 @@ type Checker struct {
 	// replica that has lost power and has not heard of it: if the others are lost to it first, that
 	// one is all that is left.
 	Pins func() bool
+	// Image is the value of a sector that nobody has written, 0 for zeroes; nil: all are zeroes.
+	Image func(sector int64) uint64
 	// Reads, Writes and Flushes count what was checked.
 	Reads, Writes, Flushes int
 	// Err is the first violation, At the sector it was found in.
@@ -64,7 +66,7 @@ func New(size int64) *Checker {
 		Oldest: func() clock.Ticks { return clock.Never }, Pins: func() bool { return true }}
 }
 
-// Grow notes that the volume has become larger, to size bytes: the rest is zeroes.
+// Grow notes that the volume has become larger, to size bytes.
 func (c *Checker) Grow(size int64) {
 	if n := int(size/block.SectorSize) - len(c.sectors); n > 0 {
 		c.sectors = append(c.sectors, make([]sector, n)...)
@@ -72,7 +74,13 @@ func (c *Checker) Grow(size int64) {
 }
 
 // initial is what a sector holds that nobody has written.
-var initial = entry{zero: true, flushed: true}
+func (c *Checker) initial(sector int64) entry {
+	v := uint64(0)
+	if c.Image != nil {
+		v = c.Image(sector)
+	}
+	return entry{value: v, zero: v == 0, flushed: true}
+}
 
 func (c *Checker) each(off, n int64, f func(s *sector, i int64)) {
 	for i := off / block.SectorSize; i < (off+n)/block.SectorSize; i++ {
@@ -84,7 +92,7 @@ func (c *Checker) each(off, n int64, f func(s *sector, i int64)) {
 func (c *Checker) Begin(now clock.Ticks, write uint64, off, n int64, zero bool) {
 	c.each(off, n, func(s *sector, i int64) {
 		if s.entries == nil {
-			s.entries = append(make([]entry, 0, 4), initial)
+			s.entries = append(make([]entry, 0, 4), c.initial(i))
 			c.Touched = append(c.Touched, i)
 		}
 		c.add(i, entry{write: write, value: write, begin: now, zero: zero})
@@ -224,7 +232,7 @@ func (c *Checker) Read(began, now clock.Ticks, off int64, data []byte) {
 			return
 		}
 		if s.entries == nil {
-			if w != 0 {
+			if w != c.initial(i).value {
 				c.Fail(i, "sector %d: read write %d, and nobody has written there", i, w)
 			}
 			return

@@ -21,6 +21,9 @@ func (h history) flush(began clock.Ticks)                 { h.c.Flushed(began) }
 func (h history) lose(at clock.Ticks)                     { h.c.PowerLost(at) }
 func (h history) read(from, to clock.Ticks, value uint64) { h.c.Read(from, to, 0, sectorOf(value, 0)) }
 
+// image puts the volume on an image whose sectors carry 9.
+func (h history) image() { h.c.Image = func(int64) uint64 { return 9 } }
+
 func sectorOf(write uint64, sector int64) []byte {
 	p := make([]byte, block.SectorSize)
 	if write > 0 {
@@ -236,6 +239,20 @@ func TestChecker(t *testing.T) {
 			h.lose(5)
 			h.read(6, 7, 1)
 			h.read(8, 9, 2)
+		}},
+		{"the image shows", "", func(h history) { h.image(); h.read(1, 2, 9) }},
+		{"the image is missing", "nobody has written there", func(h history) { h.image(); h.read(1, 2, 0) }},
+		{"the image shows beside a write that may have failed", "", func(h history) {
+			h.image()
+			h.begin(1, 1)
+			h.maybe(2, 1)
+			h.read(3, 4, 9)
+		}},
+		{"the image shows again", "came after it", func(h history) {
+			h.image()
+			h.zero(1, 1)
+			h.end(2, 1)
+			h.read(3, 4, 9)
 		}},
 		{"an old read may return what a flush made old", "", func(h history) {
 			h.c.Oldest = func() clock.Ticks { return 3 }
