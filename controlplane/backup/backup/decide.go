@@ -236,6 +236,7 @@ func (p *pass) follow() loop.Decision {
 		case v1beta2.ProcessStateComplete:
 			return p.inspect("")
 		}
+		p.told(p.outOfReach())
 		d := p.ticket(true)
 		if _, told := p.progress(); !told {
 			d.After = againAfter // nobody wakes us
@@ -251,11 +252,23 @@ func (p *pass) follow() loop.Decision {
 		return p.inspect("the engine of volume " + b.Labels[naming.LabelBackupVolume] +
 			" has ended; make another backup, and what is in the store is not sent again")
 	case !s.Reachable || e.Runs():
+		p.told(p.outOfReach())
 		return loop.Decision{}
 	case e.Is(named(b, orderFollow)) && e.Err != nil && p.now.Before(e.Ended.Add(againAfter)):
 		return loop.Decision{After: e.Ended.Add(againAfter).Sub(p.now)}
 	}
 	return loop.Decision{Do: loop.Call{What: "ask for the progress of backup " + b.Name, Order: orderFollow}}
+}
+
+// outOfReach says that nobody knows what has become of the engine, "" if that is known. It may be
+// at it still, so the backup has not failed.
+func (p *pass) outOfReach() string {
+	e := p.s.Engine
+	if e == nil || e.Status.CurrentState != v1beta2.InstanceStateUnknown {
+		return ""
+	}
+	return "the instance manager on node " + e.Spec.NodeID + ", where the engine of volume " + e.Spec.VolumeName +
+		" makes the backup, does not answer: the backup goes on or ends when it does, or when the volume is detached"
 }
 
 // inspect reads the backup in the store, and completes it with that. lost says why it has failed if

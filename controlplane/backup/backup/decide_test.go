@@ -218,6 +218,29 @@ func TestDecide(t *testing.T) {
 	}
 }
 
+// TestEngineOutOfReach: a backup whose engine may still be at it is not called failed, and says
+// what it waits for.
+func TestEngineOutOfReach(t *testing.T) {
+	for _, name := range []string{"told", "not told"} {
+		s := world(func(s *seen) {
+			if name == "told" {
+				says("in_progress", "")(s)
+			}
+			s.Reachable, s.Engine.Status.CurrentState = false, v1beta2.InstanceStateUnknown
+		})
+		b := ordered(v1beta2.BackupStateInProgress, nil)
+		decide(t0, b, s)
+		if text := b.Status.Messages[v1beta2.BackupMessageInfo]; b.Status.State != v1beta2.BackupStateInProgress ||
+			!strings.Contains(text, "does not answer") {
+			t.Errorf("%s: %s %q", name, b.Status.State, text)
+		}
+		s.Reachable, s.Engine.Status.CurrentState = true, v1beta2.InstanceStateRunning
+		if decide(t0, b, s); name == "told" && len(b.Status.Messages) > 0 {
+			t.Errorf("%s: %v when it answers", name, b.Status.Messages)
+		}
+	}
+}
+
 // TestMirror: a backup that the store has is read once, and its object gets the size of its blocks.
 func TestMirror(t *testing.T) {
 	b := ordered("", func(b *v1beta2.Backup) {
