@@ -27,10 +27,13 @@ import (
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 
 	"ankole.storage/api/rpc/bimrpc"
+	"ankole.storage/backup/worker"
+	"ankole.storage/backup/worker/work"
 	"ankole.storage/dataplane/backingimage"
 	"ankole.storage/dataplane/backingimage/content"
 	"ankole.storage/dataplane/backingimage/store"
 	"ankole.storage/dataplane/disk/osdisk"
+	"ankole.storage/host/hostpath"
 	"ankole.storage/test/lack"
 	"ankole.storage/test/wait"
 )
@@ -39,12 +42,27 @@ import (
 // have fetched from.
 const played = "ANKOLE_TEST_PLAYS_BACKING_IMAGE_MANAGER"
 
+// worked is an argument that has it be a backup worker.
+const worked = "a-backup-worker"
+
 func TestMain(m *testing.M) {
+	if len(os.Args) == 2 && os.Args[1] == worked {
+		conn, shared, err := worker.Inherited()
+		if err == nil {
+			err = work.Main(context.Background(), conn, shared, hostpath.Resolve)
+		}
+		if err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		return
+	}
 	if os.Getenv(played) != "" {
 		ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 		defer stop()
 		cfg := Config{}
 		cfg.Source.Options.Policy = func(netip.Addr) error { return nil }
+		cfg.Source.Worker = []string{"/proc/self/exe", worked}
 		os.Exit(run(ctx, cfg))
 	}
 	os.Exit(m.Run())
@@ -100,6 +118,16 @@ func start(t *testing.T, root, ip string, args ...string) *program {
 }
 
 func newIP() string { return fmt.Sprintf("127.72.%d.1", addresses.Add(1)) }
+
+// over says whether the process has ended.
+func (p *program) over() bool {
+	select {
+	case <-p.ended:
+		return true
+	default:
+		return false
+	}
+}
 
 func (p *program) kill() {
 	_ = p.cmd.Process.Kill() // it may have ended
