@@ -147,6 +147,7 @@ func (i *imports) start(j *importJob) {
 	j.status = &Importing{Running: true, State: "in_progress", Kind: j.mark.Kind, Volume: j.mark.Volume,
 		Snapshot: j.mark.Snapshot, Name: j.mark.Name}
 	i.job, i.last, e.changed = j, j.status, true
+	i.answerAsking()
 	j.open()
 }
 

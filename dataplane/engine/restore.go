@@ -93,12 +93,12 @@ func (i *imports) beginRestore(m BeginRestore) {
 
 func (i *imports) heldBackup(m HeldBackup) {
 	e := i.e
-	if i.goesBack() {
-		i.asking = append(i.asking, m)
-		return
-	}
 	if err := e.unavailable(); err != nil {
 		m.Reply("", "", err)
+		return
+	}
+	if i.goesBack() {
+		i.asking = append(i.asking, m)
 		return
 	}
 	e.links.describeAll(func(all []*link, views []view) {
@@ -195,13 +195,15 @@ func (i *imports) goBack() {
 	}
 	i.back = backUnderWay
 	e.links.describeAll(func(all []*link, views []view) {
-		held, to, ok := heldBefore(views, *i.incomplete)
 		switch {
-		case i.job != nil || len(all) == 0 || e.changes.mayContent() != nil:
+		case !i.goesBack() || len(all) == 0 || e.changes.mayContent() != nil: // an import may have begun
 			i.back = backDue
-		case !ok:
-			i.wentBack()
 		default:
+			held, to, ok := heldBefore(views, *i.incomplete)
+			if !ok {
+				i.wentBack()
+				return
+			}
 			i.revertTo(held, to, views[0].created)
 		}
 	})
@@ -241,9 +243,14 @@ func (i *imports) revertTo(held importMark, snapshot, created string) {
 		}})
 }
 
-// wentBack answers who has waited for it.
+// wentBack ends the way back, or gives it up.
 func (i *imports) wentBack() {
 	i.back, i.e.changed = backOver, true
+	i.answerAsking()
+}
+
+// answerAsking answers who has waited for the end of the way back.
+func (i *imports) answerAsking() {
 	asking := i.asking
 	i.asking = nil
 	for _, m := range asking {

@@ -342,6 +342,37 @@ func TestRestoreGoesBack(t *testing.T) {
 	}
 }
 
+// TestRestoreWhileItGoesBack: who does not ask what the volume holds is refused while it goes back,
+// or goes over the part, and who asks is answered in either case.
+func TestRestoreWhileItGoesBack(t *testing.T) {
+	for after := range 12 {
+		g := newRestoreRig(t)
+		g.restored("one")
+		g.from, g.name = "one", "two"
+		_, err := g.begin("two")
+		g.damage(err)
+		g.part()
+		g.proc.Post(engine.EndRestore{Reason: errors.New("the store is gone"), Reply: func(error) {}})
+		answered := false
+		g.proc.Post(engine.HeldBackup{Volume: "old", Store: "store", Reply: func(string, string, error) { answered = true }})
+		g.w.Until(time.Duration(after)*500*time.Microsecond, func() bool { return false })
+		g.from, g.name = "", "again"
+		g.until("a restore of the whole begins", func() bool {
+			_, err := g.begin("two")
+			if err != nil && !errors.Is(err, engine.ErrBusy) {
+				t.Fatal(err)
+			}
+			return err == nil
+		})
+		g.push(0, scrubSize)
+		g.damage(g.end(nil))
+		g.offered()
+		if !answered {
+			t.Fatalf("%d: nobody says what the volume holds", after)
+		}
+	}
+}
+
 // TestRestoreGoesBackKilledAnywhere: engine and machines may be lost at any moment of a step, and
 // of the way back from it.
 func TestRestoreGoesBackKilledAnywhere(t *testing.T) {
