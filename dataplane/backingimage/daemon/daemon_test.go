@@ -34,6 +34,7 @@ import (
 	"ankole.storage/dataplane/backingimage/store"
 	"ankole.storage/dataplane/disk/osdisk"
 	"ankole.storage/host/hostpath"
+	"ankole.storage/host/luks"
 	"ankole.storage/test/lack"
 	"ankole.storage/test/wait"
 )
@@ -259,6 +260,8 @@ func seen(p *program, at backingimage.Paths, step string) bool {
 			return temporary || record || file
 		case "content":
 			return temporary && tmp.Size() > 0 || record || file
+		case "encrypting":
+			return temporary && tmp.Size() > luks.HeaderBytes || record || file
 		case "record":
 			return record || file
 		}

@@ -3,25 +3,48 @@ package daemon
 import (
 	"bytes"
 	"context"
+	"encoding/json"
+	"errors"
 	"fmt"
+	"io"
 	"iter"
 	"mime/multipart"
 	"net/http"
 	"os"
+	"os/exec"
+	"path/filepath"
 	"testing"
 
 	"ankole.storage/backup"
 	"ankole.storage/backup/object/directory"
 	"ankole.storage/dataplane/backingimage"
+	"ankole.storage/dataplane/backingimage/crypt"
+	"ankole.storage/dataplane/backingimage/service"
 	"ankole.storage/dataplane/backingimage/source"
+	"ankole.storage/dataplane/backingimage/ssync"
+	"ankole.storage/dataplane/disk"
+	"ankole.storage/dataplane/disk/osdisk"
+	"ankole.storage/host/luks"
+	"ankole.storage/test/lack"
 	"ankole.storage/test/wait"
 )
 
 // killAtEachStep kills a data source at each step of making a file that it has to be told to make,
 // ten times: what has a name is whole, and the next process has the file, or makes it when it is
-// told to. tell posts the order, and returns when it is answered.
-func killAtEachStep(t *testing.T, want []byte, begin func(root, ip string) *program,
+// told to. tell posts the order, and returns when that is over; same says whether a file is what it
+// is to be.
+func killAtEachStep(t *testing.T, steps []string, same func(file []byte) bool, begin func(root, ip string) *program,
 	tell func(ctx context.Context, p *program) error) {
+	whole := func(t *testing.T, at backingimage.Paths) (there bool) {
+		got, err := os.ReadFile(at.File)
+		if errors.Is(err, os.ErrNotExist) {
+			return false
+		}
+		if err != nil || !same(got) {
+			t.Fatalf("%d bytes under the name of a file, %v", len(got), err)
+		}
+		return true
+	}
 	for _, step := range steps {
 		t.Run(step, func(t *testing.T) {
 			for range kills {
@@ -36,19 +59,16 @@ func killAtEachStep(t *testing.T, want []byte, begin func(root, ip string) *prog
 				}
 				p.kill()
 				<-told // it may have come to its end
-				there := whole(t, root, at, want)
+				there := whole(t, at)
 				next := begin(root, ip)
 				if !there {
 					next.await("pending")
-					if names, err := os.ReadDir(at.Dir); err == nil && len(names) > 0 {
-						t.Fatalf("%v are left", names)
-					}
 					if err := tell(t.Context(), next); err != nil {
 						t.Fatal(err)
 					}
 				}
 				next.await("ready-for-transfer")
-				if !whole(t, root, at, want) {
+				if !whole(t, at) {
 					t.Fatal("ready, and no file")
 				}
 				next.kill()
@@ -60,23 +80,27 @@ func killAtEachStep(t *testing.T, want []byte, begin func(root, ip string) *prog
 	}
 }
 
+func equal(want []byte) func([]byte) bool {
+	return func(file []byte) bool { return bytes.Equal(file, want) }
+}
+
 // post sends a request to a data source, which is to take it.
-func post(ctx context.Context, p *program, query, contentType string, body []byte) error {
+func post(ctx context.Context, p *program, query, contentType string, body []byte) ([]byte, error) {
 	q, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+p.ip+":8000/v1/file?action="+query,
 		bytes.NewReader(body))
 	if err != nil {
-		return err
+		return nil, err
 	}
 	q.Header.Set("Content-Type", contentType)
 	a, err := http.DefaultClient.Do(q)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	defer a.Body.Close()
 	if a.StatusCode != http.StatusOK {
-		return fmt.Errorf("%s: %s", query, a.Status)
+		return nil, fmt.Errorf("%s: %s", query, a.Status)
 	}
-	return nil
+	return io.ReadAll(a.Body)
 }
 
 func TestUploadIsKilled(t *testing.T) {
@@ -94,10 +118,11 @@ func TestUploadIsKilled(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	killAtEachStep(t, want, func(root, ip string) *program {
+	killAtEachStep(t, steps, equal(want), func(root, ip string) *program {
 		return start(t, root, ip, "data-source", "--name", id.Name, "--uuid", id.UUID, "--source-type", "upload")
 	}, func(ctx context.Context, p *program) error {
-		return post(ctx, p, fmt.Sprint("upload&size=", len(want)), m.FormDataContentType(), form.Bytes())
+		_, err := post(ctx, p, fmt.Sprint("upload&size=", len(want)), m.FormDataContentType(), form.Bytes())
+		return err
 	})
 }
 
@@ -125,16 +150,84 @@ func TestRestoreIsKilled(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	killAtEachStep(t, want, func(root, ip string) *program {
+	killAtEachStep(t, steps, equal(want), func(root, ip string) *program {
 		return start(t, root, ip, "data-source", "--name", id.Name, "--uuid", id.UUID, "--source-type", "restore",
 			"--parameters", "backup-url=vfs://"+dir+"?backingImage="+id.Name)
 	}, func(ctx context.Context, p *program) (err error) {
 		wait.For(t, "the order to restore is taken", func() error {
-			if err = post(ctx, p, "restore", "application/json", []byte("{}")); err != nil && p.over() {
+			if _, err = post(ctx, p, "restore", "application/json", []byte("{}")); err != nil && p.over() {
 				return nil
 			}
 			return err
 		})
 		return err
+	})
+}
+
+// encrypted is a file that begins with a header.
+type encrypted []byte
+
+func (e encrypted) Head(w io.Writer, n int64) error {
+	_, err := w.Write(e[:min(n, int64(len(e)))])
+	return err
+}
+
+// receiver orders a clone to receive.
+func receiver(ctx context.Context, p *program, order []byte) (to service.Receiver, err error) {
+	text, err := post(ctx, p, "receive", "application/json", order)
+	if err != nil {
+		return to, err
+	}
+	return to, json.Unmarshal(text, &to)
+}
+
+// TestEncryptedCloneIsKilled: what comes is encrypted in place behind a header that is put before
+// it, so that there is a file of neither for a while.
+func TestEncryptedCloneIsKilled(t *testing.T) {
+	t.Parallel()
+	if _, err := exec.LookPath("cryptsetup"); err != nil {
+		lack.Skip(t, "cryptsetup")
+	}
+	want, name := image(4<<20), filepath.Join(t.TempDir(), "golden")
+	if err := os.WriteFile(name, want, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	f, err := osdisk.New(nil).Open(name, disk.ReadOnly|disk.Direct)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	secret := map[string]string{luks.SecretValue: "many words", luks.SecretPBKDF: "pbkdf2", luks.SecretIterations: "1000"}
+	key, err := crypt.Key(secret)
+	if err != nil {
+		t.Fatal(err)
+	}
+	order, err := json.Marshal(map[string]any{"credentials": secret})
+	if err != nil {
+		t.Fatal(err)
+	}
+	decrypts := func(file []byte) bool {
+		c, err := crypt.Open(t.Context(), key, encrypted(file))
+		if err != nil || len(file) != luks.HeaderBytes+len(want) {
+			return false
+		}
+		c.Decrypt(file[luks.HeaderBytes:], 0)
+		return bytes.Equal(file[luks.HeaderBytes:], want)
+	}
+	killAtEachStep(t, append([]string{"encrypting"}, steps...), decrypts, func(root, ip string) *program {
+		return start(t, root, ip, "data-source", "--name", id.Name, "--uuid", id.UUID, "--source-type", "clone",
+			"--parameters", "backing-image=golden", "--parameters", "encryption=encrypt")
+	}, func(ctx context.Context, p *program) (err error) {
+		var to service.Receiver
+		wait.For(t, "the data source receives", func() error {
+			if to, err = receiver(ctx, p, order); err != nil && p.over() {
+				return nil
+			}
+			return err
+		})
+		if err != nil {
+			return err
+		}
+		return ssync.Send(ctx, to.Address, to.Token, f, "")
 	})
 }
