@@ -177,7 +177,7 @@ func (a lossApp) decideDamage(ctx context.Context, api *client.Client, shown *re
 	case shown.Activating:
 		decision, done = resource.DecisionAccept, "accepted; follow the activation with: ankole volume watch "+shown.Volume
 		fmt.Fprintf(a.out, "volume %s is being activated; the last attempt to take the newest backup: %s\nIt is activated with "+
-			"the backup that it holds.\n", shown.Volume, output.OrDash(shown.Problem))
+			"backup %s, which it holds.\n", shown.Volume, output.OrDash(shown.Problem), shown.Held)
 	case shown.Restoring:
 		decision, done = resource.DecisionAccept, "accepted; follow the restore with: ankole volume watch "+shown.Volume
 		fmt.Fprintf(a.out, "volume %s is being restored; the last attempt: %s\nWhat the backup target does not have becomes "+

@@ -10,8 +10,10 @@ type BackupDamage struct {
 	// empty if it has not.
 	Restoring bool   `json:"restoring"`
 	Problem   string `json:"problem"`
-	// Activating: it is a standby volume that becomes an ordinary one.
-	Activating bool `json:"activating"`
+	// Activating: it is a standby volume that becomes an ordinary one. Held is the backup that it
+	// holds then.
+	Activating bool   `json:"activating"`
+	Held       string `json:"held"`
 	// Accepted: what the store does not have becomes zero; a standby volume is activated without the
 	// backup that cannot be restored.
 	Accepted bool `json:"accepted"`

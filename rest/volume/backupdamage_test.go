@@ -30,36 +30,42 @@ func TestDecisionsAboutDamagedBackups(t *testing.T) {
 		want     string // the annotation
 		refused  string
 		shown    map[string]any
+		held     string
 	}{
 		"accept, at once": {filling, "accept", dataloss.DamageAccepted, "",
-			map[string]any{"restoring": true, "accepted": true, "problem": "", "damage": ""}},
+			map[string]any{"restoring": true, "accepted": true, "problem": "", "damage": ""}, ""},
 		"accept, after an attempt": {failed, "accept", dataloss.DamageAccepted, "",
-			map[string]any{"accepted": true, "problem": "2 blocks are damaged"}},
-		"accept, too late": {zeroed, "accept", "", "acknowledge what is zero", nil},
+			map[string]any{"accepted": true, "problem": "2 blocks are damaged"}, ""},
+		"accept, too late": {zeroed, "accept", "", "acknowledge what is zero", nil, ""},
 		"acknowledge": {zeroed, "acknowledge", dataloss.DamageAcknowledged, "",
-			map[string]any{"damage": "", "restoring": false}},
-		"acknowledge, too early": {filling, "acknowledge", "", "nothing to acknowledge", nil},
-		"nothing to decide":      {func(*lh.Volume) {}, "accept", "", "not made of a backup", nil},
+			map[string]any{"damage": "", "restoring": false}, ""},
+		"acknowledge, too early": {filling, "acknowledge", "", "nothing to acknowledge", nil, ""},
+		"nothing to decide":      {func(*lh.Volume) {}, "accept", "", "not made of a backup", nil, ""},
 		"whole": {func(v *lh.Volume) {
 			zeroed(v)
 			v.Status.Conditions = nil
-		}, "acknowledge", "", "holds all of its backup", nil},
+		}, "acknowledge", "", "holds all of its backup", nil, ""},
 		"a standby volume": {func(v *lh.Volume) {
 			filling(v)
 			v.Spec.Standby, v.Status.IsStandby = true, true
-		}, "accept", "", "later ones would not bring what is zero", nil},
+		}, "accept", "", "later ones would not bring what is zero", nil, ""},
 		"one that is being activated": {func(v *lh.Volume) {
 			failed(v)
 			v.Status.IsStandby = true
-		}, "accept", dataloss.DamageAccepted, "", map[string]any{"accepted": true, "activating": true}},
+		}, "accept", dataloss.DamageAccepted, "", map[string]any{"accepted": true, "activating": true, "held": "b0"}, "b0"},
+		"one that never held anything": {func(v *lh.Volume) {
+			failed(v)
+			v.Status.IsStandby = true
+		}, "accept", "", "never held a backup", nil, ""},
 		"one whose activation goes on": {func(v *lh.Volume) {
 			filling(v)
 			v.Status.IsStandby = true
-		}, "accept", "", "nothing has failed", nil},
-		"something else": {filling, "yes", "", `"yes" is none of accept, acknowledge`, nil},
+		}, "accept", "", "nothing has failed", nil, "b0"},
+		"something else": {filling, "yes", "", `"yes" is none of accept, acknowledge`, nil, ""},
 	} {
 		objects := resttest.Volume("demo")
 		c.edit(objects[0].(*lh.Volume))
+		objects[1].(*lh.Engine).Status.LastRestoredBackup = c.held
 		f := newFixture(t, resttest.Cluster(objects...)...)
 		a := f.Do("POST", "/v1/backupdamage/demo", `{"decision":"`+c.decision+`"}`)
 		if c.refused != "" {

@@ -171,11 +171,11 @@ func membersOf(copies []resource.DataCopy) (out []string) {
 
 // getBackupDamage tells what there is to decide about the backup of a volume. Nothing changes.
 func getBackupDamage(q *serve.Request) (any, error) {
-	var v lh.Volume
-	if err := q.Objects.Get(q.Context(), q.Params["name"], &v); err != nil {
+	p, err := readVolume(q.Context(), q.Objects, q.Params["name"])
+	if err != nil {
 		return nil, err
 	}
-	return backupDamage(&v), nil
+	return backupDamage(p), nil
 }
 
 // decideBackupDamage writes a person's decision down.
@@ -185,12 +185,13 @@ func decideBackupDamage(q *serve.Request) (any, error) {
 		return nil, err
 	}
 	name := q.Params["name"]
-	var v lh.Volume
-	err := conflict.Retry(func() error {
-		if err := q.Objects.Get(q.Context(), name, &v); err != nil {
+	var p volumeParts
+	err := conflict.Retry(func() (err error) {
+		if p, err = readVolume(q.Context(), q.Objects, name); err != nil {
 			return err
 		}
-		value, err := checkDamageDecision(backupDamage(&v), in.Decision)
+		v := p.volume
+		value, err := checkDamageDecision(backupDamage(p), in.Decision)
 		if err != nil {
 			return err
 		}
@@ -198,12 +199,12 @@ func decideBackupDamage(q *serve.Request) (any, error) {
 			v.Annotations = map[string]string{}
 		}
 		v.Annotations[dataloss.DamageAnnotation] = value
-		return q.Objects.Client.Update(q.Context(), &v)
+		return q.Objects.Client.Update(q.Context(), v)
 	})
 	if err != nil {
 		return nil, fmt.Errorf("unable to decide about the damaged backup of volume %s: %w", name, err)
 	}
-	return backupDamage(&v), nil
+	return backupDamage(p), nil
 }
 
 // checkDamageDecision is the value of the annotation for a decision, or why it is refused.
@@ -224,9 +225,13 @@ func checkDamageDecision(shown *resource.BackupDamage, decision string) (value s
 	return dataloss.DamageAcknowledged, nil
 }
 
-func backupDamage(v *lh.Volume) *resource.BackupDamage {
+func backupDamage(p volumeParts) *resource.BackupDamage {
+	v := p.volume
 	out := &resource.BackupDamage{Volume: v.Name, FromBackup: v.Spec.FromBackup, Restoring: restore.Needed(v),
 		Activating: restore.Activating(v), Accepted: dataloss.AcceptsDamage(v) || dataloss.AcceptsOlder(v)}
+	if e := active(p.engines); e != nil && out.Activating {
+		out.Held = e.Status.LastRestoredBackup
+	}
 	c := lh.FindCondition(v.Status.Conditions, lh.VolumeConditionRestore)
 	if out.Restoring && c.Status == lh.ConditionFalse && c.Reason == lh.VolumeReasonRestoreFailure {
 		out.Problem = c.Message
@@ -243,6 +248,8 @@ func backupDamage(v *lh.Volume) *resource.BackupDamage {
 	case v.Spec.Standby:
 		out.Refused = "a standby volume takes no damaged backup: later ones would not bring what is zero; restore the backup " +
 			"into a volume of its own, or activate the volume to have what it holds"
+	case out.Activating && out.Held == "":
+		out.Refused = "the volume has never held a backup: mend the backup target, or delete the volume"
 	case out.Activating && out.Problem == "":
 		out.Refused = "the volume is being activated, and nothing has failed: it takes the newest backup first"
 	case !out.Restoring && out.Damage == "":

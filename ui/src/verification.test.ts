@@ -31,7 +31,7 @@ test('a fault names the backups that it hurts, and how many it does not name', (
 });
 
 test('damage is accepted after an attempt has failed, and acknowledged when ranges are zero', () => {
-  const d = (change: Partial<BackupDamage>): BackupDamage => ({ volume: 'v', fromBackup: 's3://', restoring: false, problem: '', activating: false, accepted: false, damage: '', refused: '', ...change });
+  const d = (change: Partial<BackupDamage>): BackupDamage => ({ volume: 'v', fromBackup: 's3://', restoring: false, problem: '', activating: false, held: '', accepted: false, damage: '', refused: '', ...change });
   expect(decisionOf(undefined)).toBeUndefined();
   expect(decisionOf(d({ restoring: true }))).toBeUndefined();
   expect(decisionOf(d({ restoring: true, problem: '2 blocks' }))).toBe('accept');

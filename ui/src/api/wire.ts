@@ -71,6 +71,7 @@ export interface BackupDamage {
   restoring: boolean;
   problem: string;
   activating: boolean;
+  held: string;
   accepted: boolean;
   damage: string;
   refused: string;

@@ -58,6 +58,7 @@ export function Damage({ of: v }: { of: Volume }) {
         <Dialog danger title={`${asked.label} of ${v.name}?`} label={asked.label} ready={typed === v.name} done={asked.done} onClose={() => setDeciding(undefined)}
           run={() => decide(v.name, deciding).then(() => client.invalidateQueries({ queryKey: key }))}>
           <p>{asked.lost}</p>
+          {data?.activating && <p>It holds backup {data.held}.</p>}
           {(data?.problem || data?.damage) && <p className="ak-mono">{data.problem || data.damage}</p>}
           <FormGroup label="Type the volume's name" fieldId="sure"><TextInput id="sure" autoFocus value={typed} onChange={(_, x) => setTyped(x)} /></FormGroup>
         </Dialog>
