@@ -72,7 +72,8 @@ func TestEveryDeclaredSchemaExists(t *testing.T) {
 var additions = map[string]bool{"cloneStatus progress": true, "volume deleteSnapshotsWithVolume": true,
 	"snapshotCR orderedByCSI": true, "node engineManagerCPURequest": true,
 	"node replicaManagerCPURequest": true, "instanceManager conditions": true,
-	"volume waitsFor": true, "node waitsFor": true, "instanceManager waitsFor": true, "engineImage waitsFor": true}
+	"volume waitsFor": true, "node waitsFor": true, "instanceManager waitsFor": true, "engineImage waitsFor": true,
+	"backingImage waitsFor": true}
 
 func TestSchemasMatchTheReference(t *testing.T) {
 	// How many fields each table of the reference has, so that a parser that reads nothing cannot

@@ -118,7 +118,10 @@ func start(t *testing.T, root, ip string, args ...string) *program {
 	return p
 }
 
-func newIP() string { return fmt.Sprintf("127.72.%d.1", addresses.Add(1)) }
+func newIP() string {
+	n := addresses.Add(1)
+	return fmt.Sprintf("127.72.%d.%d", n/250, 1+n%250)
+}
 
 // over says whether the process has ended.
 func (p *program) over() bool {
