@@ -7,17 +7,12 @@ import (
 	"fmt"
 	"os"
 
-	"ankole.storage/backup/worker"
 	"ankole.storage/backup/worker/work"
 	"ankole.storage/host/hostpath"
 )
 
 func main() {
-	conn, shared, err := worker.Inherited()
-	if err == nil {
-		err = work.Main(context.Background(), conn, shared, hostpath.Resolve)
-	}
-	if err != nil {
+	if err := work.Main(context.Background(), hostpath.Resolve); err != nil {
 		fmt.Fprintln(os.Stderr, "backup-worker:", err)
 		os.Exit(1)
 	}

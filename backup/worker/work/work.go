@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"iter"
 	"net/rpc"
 	"os"
@@ -49,9 +48,13 @@ type process struct {
 	report worker.Report
 }
 
-// Main is a worker process. It returns when the order is carried out, or the other process is gone.
-// resolve turns the path of a directory into the one to open.
-func Main(ctx context.Context, conn io.ReadWriteCloser, shared worker.Memory, resolve func(string) string) error {
+// Main is a worker process, with what it was started with. It returns when the order is carried
+// out, or the other process is gone. resolve turns the path of a directory into the one to open.
+func Main(ctx context.Context, resolve func(string) string) error {
+	conn, shared, err := worker.Inherited()
+	if err != nil {
+		return err
+	}
 	debug.SetMemoryLimit(memoryLimit)
 	beNice()
 	w := &process{parent: rpc.NewClient(conn), shared: shared, places: make(chan int, worker.Pieces)}

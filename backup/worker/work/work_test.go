@@ -45,11 +45,7 @@ func TestMain(m *testing.M) {
 		}
 		os.Exit(m.Run())
 	}
-	conn, shared, err := worker.Inherited()
-	if err == nil {
-		err = Main(context.Background(), conn, shared, inPod)
-	}
-	if err != nil {
+	if err := Main(context.Background(), inPod); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}

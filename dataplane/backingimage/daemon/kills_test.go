@@ -4,12 +4,12 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"iter"
 	"mime/multipart"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -29,29 +29,20 @@ import (
 	"ankole.storage/test/wait"
 )
 
-// killAtEachStep kills a data source at each step of making a file that it has to be told to make,
-// ten times: what has a name is whole, and the next process has the file, or makes it when it is
-// told to. tell posts the order, and returns when that is over; same says whether a file is what it
-// is to be.
+// kills is how often each step is tried.
+const kills = 10
+
+// killAtEachStep kills a data source at each step of making a file, ten times: what has a name is
+// whole, and the next process has the file, or makes it. tell gives a process what it waits for,
+// and returns when that is over; same says whether a file is what it is to be.
 func killAtEachStep(t *testing.T, steps []string, same func(file []byte) bool, begin func(root, ip string) *program,
 	tell func(ctx context.Context, p *program) error) {
-	whole := func(t *testing.T, at backingimage.Paths) (there bool) {
-		got, err := os.ReadFile(at.File)
-		if errors.Is(err, os.ErrNotExist) {
-			return false
-		}
-		if err != nil || !same(got) {
-			t.Fatalf("%d bytes under the name of a file, %v", len(got), err)
-		}
-		return true
-	}
 	for _, step := range steps {
 		t.Run(step, func(t *testing.T) {
 			for range kills {
 				root, ip := t.TempDir(), newIP()
 				at := backingimage.InSource(root, id)
 				p := begin(root, ip)
-				p.await("pending")
 				told := make(chan error, 1)
 				go func() { told <- tell(t.Context(), p) }()
 				if !seen(p, at, step) {
@@ -59,16 +50,15 @@ func killAtEachStep(t *testing.T, steps []string, same func(file []byte) bool, b
 				}
 				p.kill()
 				<-told // it may have come to its end
-				there := whole(t, at)
+				there := whole(t, root, at, same)
 				next := begin(root, ip)
 				if !there {
-					next.await("pending")
 					if err := tell(t.Context(), next); err != nil {
 						t.Fatal(err)
 					}
 				}
 				next.await("ready-for-transfer")
-				if !whole(t, at) {
+				if !whole(t, root, at, same) {
 					t.Fatal("ready, and no file")
 				}
 				next.kill()
@@ -103,6 +93,70 @@ func post(ctx context.Context, p *program, query, contentType string, body []byt
 	return io.ReadAll(a.Body)
 }
 
+// ordered posts a request until the data source takes it, or has ended.
+func (p *program) ordered(ctx context.Context, query, contentType string, body []byte) (text []byte, err error) {
+	ctx, cancel := context.WithTimeout(ctx, wait.Limit)
+	defer cancel()
+	for {
+		if text, err = post(ctx, p, query, contentType, body); err == nil || p.over() || ctx.Err() != nil {
+			return text, err
+		}
+	}
+}
+
+// send sends a file to a data source that is ordered to receive it.
+func (p *program) send(ctx context.Context, order []byte, f ssync.File) error {
+	text, err := p.ordered(ctx, "receive", "application/json", order)
+	if err != nil {
+		return err
+	}
+	var to service.Receiver
+	if err := json.Unmarshal(text, &to); err != nil {
+		return err
+	}
+	if want := p.ip + ":8002"; to.Address != want {
+		return fmt.Errorf("it receives at %s, not at %s", to.Address, want)
+	}
+	return ssync.Send(ctx, to.Address, to.Token, f, "")
+}
+
+// onDisk is a file that is sent.
+func onDisk(t *testing.T, content []byte) disk.File {
+	t.Helper()
+	name := filepath.Join(t.TempDir(), "image")
+	err := os.WriteFile(name, content, 0o600)
+	var f disk.File
+	if err == nil {
+		f, err = osdisk.New(nil).Open(name, disk.ReadOnly|disk.Direct)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = f.Close() }) // it was only read
+	return f
+}
+
+// TestDataSourceIsKilled needs no order.
+func TestDataSourceIsKilled(t *testing.T) {
+	t.Parallel()
+	want := image(4 << 20)
+	web := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(want) }))
+	defer web.Close()
+	killAtEachStep(t, steps, equal(want), func(root, ip string) *program { return startSource(t, root, ip, web.URL) },
+		func(context.Context, *program) error { return nil })
+}
+
+func TestExportIsKilled(t *testing.T) {
+	t.Parallel()
+	want := image(4 << 20)
+	f := onDisk(t, want)
+	killAtEachStep(t, steps, equal(want), func(root, ip string) *program {
+		return start(t, root, ip, "data-source", "--name", id.Name, "--uuid", id.UUID, "--source-type",
+			"export-from-volume", "--parameters", "volume-name=v", "--parameters", "snapshot-name=s", "--parameters",
+			"file-type=raw")
+	}, func(ctx context.Context, p *program) error { return p.send(ctx, nil, f) })
+}
+
 func TestUploadIsKilled(t *testing.T) {
 	t.Parallel()
 	want := image(4 << 20)
@@ -121,7 +175,7 @@ func TestUploadIsKilled(t *testing.T) {
 	killAtEachStep(t, steps, equal(want), func(root, ip string) *program {
 		return start(t, root, ip, "data-source", "--name", id.Name, "--uuid", id.UUID, "--source-type", "upload")
 	}, func(ctx context.Context, p *program) error {
-		_, err := post(ctx, p, fmt.Sprint("upload&size=", len(want)), m.FormDataContentType(), form.Bytes())
+		_, err := p.ordered(ctx, fmt.Sprint("upload&size=", len(want)), m.FormDataContentType(), form.Bytes())
 		return err
 	})
 }
@@ -153,13 +207,8 @@ func TestRestoreIsKilled(t *testing.T) {
 	killAtEachStep(t, steps, equal(want), func(root, ip string) *program {
 		return start(t, root, ip, "data-source", "--name", id.Name, "--uuid", id.UUID, "--source-type", "restore",
 			"--parameters", "backup-url=vfs://"+dir+"?backingImage="+id.Name)
-	}, func(ctx context.Context, p *program) (err error) {
-		wait.For(t, "the order to restore is taken", func() error {
-			if _, err = post(ctx, p, "restore", "application/json", []byte("{}")); err != nil && p.over() {
-				return nil
-			}
-			return err
-		})
+	}, func(ctx context.Context, p *program) error {
+		_, err := p.ordered(ctx, "restore", "application/json", []byte("{}"))
 		return err
 	})
 }
@@ -172,15 +221,6 @@ func (e encrypted) Head(w io.Writer, n int64) error {
 	return err
 }
 
-// receiver orders a clone to receive.
-func receiver(ctx context.Context, p *program, order []byte) (to service.Receiver, err error) {
-	text, err := post(ctx, p, "receive", "application/json", order)
-	if err != nil {
-		return to, err
-	}
-	return to, json.Unmarshal(text, &to)
-}
-
 // TestEncryptedCloneIsKilled: what comes is encrypted in place behind a header that is put before
 // it, so that there is a file of neither for a while.
 func TestEncryptedCloneIsKilled(t *testing.T) {
@@ -188,15 +228,8 @@ func TestEncryptedCloneIsKilled(t *testing.T) {
 	if _, err := exec.LookPath("cryptsetup"); err != nil {
 		lack.Skip(t, "cryptsetup")
 	}
-	want, name := image(4<<20), filepath.Join(t.TempDir(), "golden")
-	if err := os.WriteFile(name, want, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	f, err := osdisk.New(nil).Open(name, disk.ReadOnly|disk.Direct)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer f.Close()
+	want := image(4 << 20)
+	f := onDisk(t, want)
 	secret := map[string]string{luks.SecretValue: "many words", luks.SecretPBKDF: "pbkdf2", luks.SecretIterations: "1000"}
 	key, err := crypt.Key(secret)
 	if err != nil {
@@ -217,17 +250,5 @@ func TestEncryptedCloneIsKilled(t *testing.T) {
 	killAtEachStep(t, append([]string{"encrypting"}, steps...), decrypts, func(root, ip string) *program {
 		return start(t, root, ip, "data-source", "--name", id.Name, "--uuid", id.UUID, "--source-type", "clone",
 			"--parameters", "backing-image=golden", "--parameters", "encryption=encrypt")
-	}, func(ctx context.Context, p *program) (err error) {
-		var to service.Receiver
-		wait.For(t, "the data source receives", func() error {
-			if to, err = receiver(ctx, p, order); err != nil && p.over() {
-				return nil
-			}
-			return err
-		})
-		if err != nil {
-			return err
-		}
-		return ssync.Send(ctx, to.Address, to.Token, f, "")
-	})
+	}, func(ctx context.Context, p *program) error { return p.send(ctx, order, f) })
 }

@@ -18,7 +18,6 @@ import (
 
 	"ankole.storage/api/rpc/bimrpc"
 	"ankole.storage/backup/budget"
-	"ankole.storage/backup/worker"
 	"ankole.storage/backup/worker/work"
 	"ankole.storage/dataplane/backingimage"
 	"ankole.storage/host/hostpath"
@@ -36,11 +35,7 @@ func TestMain(m *testing.M) {
 		}
 		os.Exit(m.Run())
 	}
-	conn, shared, err := worker.Inherited()
-	if err == nil {
-		err = work.Main(context.Background(), conn, shared, hostpath.Resolve)
-	}
-	if err != nil {
+	if err := work.Main(context.Background(), hostpath.Resolve); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
